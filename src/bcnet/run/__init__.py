@@ -1,1 +1,1 @@
-"""A run: its settings, its data, its directory, and what can be read from it."""
+"""A run: its settings, its data, its directory, and the reader of its files."""

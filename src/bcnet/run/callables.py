@@ -1,7 +1,7 @@
-"""Functions of the user's own in a run, and the names by which its settings know them.
+"""The user's own functions in a run, and the names that identify them in its settings.
 
-A run goes on only with the functions it was started with. Code has no identity that survives an edit, so that they are
-told apart by name: `module.qualname`, or a tag of the user's where a function has no name of its own.
+A run resumes only with the functions it was started with. Code has no identity that survives an edit, so functions are
+identified by name: `module.qualname`, or a tag given by the user for a function without a name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOCAL = ("<lambda>", "<locals>")
 
 @dataclass(frozen=True)
 class UserCallables:
-    """The user's functions and teacher: see `bcnet.search`. Their names are None where there is none."""
+    """The user's functions and teacher (see `bcnet.search`). Names are None for functions that were not given."""
 
     loss: Loss | None = None
     loss_name: str | None = None
@@ -39,10 +39,10 @@ class UserCallables:
 
 
 def with_teacher(own: UserCallables, teacher: Any) -> UserCallables:
-    """Return the functions with a teacher, known by its class, its settings and its weights.
+    """Return the functions with a teacher, identified by its class, settings and weights.
 
     Raises:
-        RecipeError: it is no module.
+        RecipeError: it is not a module.
     """
     if teacher is None:
         return own
@@ -52,12 +52,12 @@ def with_teacher(own: UserCallables, teacher: Any) -> UserCallables:
 
 
 def takes_prior(searcher: Searcher) -> bool:
-    """Return whether a searcher has a field `prior` that is left open: the run's own prior is put there."""
+    """Return whether a searcher has a field `prior` that is None; the run then sets its own prior there."""
     return any(field.name == "prior" for field in dataclasses.fields(searcher)) and searcher.prior is None  # type: ignore[arg-type,attr-defined]
 
 
 def user_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
-    """A searcher of the user's own, if it is one, and its name in the settings: its class and its settings.
+    """Return a custom searcher, or None for a name, and its name in the settings: class and fields.
 
     Raises:
         RecipeError: neither a name nor a searcher that is a dataclass.
@@ -76,10 +76,10 @@ def user_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
 
 
 def user_callables(loss: Loss | None, score: str | PerImage, tags: Mapping[str, str]) -> UserCallables:
-    """Return the functions with their names; a `score` that is a name is one of the library's.
+    """Return the functions with their names; a `score` given by name is a built-in one.
 
     Raises:
-        RecipeError: something that cannot be called, that takes other arguments, or that needs a tag.
+        RecipeError: not callable, wrong arguments, or a missing tag.
     """
     unknown = set(tags) - {"loss", "score"}
     if unknown:
@@ -95,12 +95,12 @@ def user_callables(loss: Loss | None, score: str | PerImage, tags: Mapping[str, 
 
 
 def name_of(role: str, function: Any, tag: str | None) -> str:
-    """The name of a function, or its tag.
+    """Return the name of a function, or its tag.
 
-    A module is named by its class, its plain settings and its weights.
+    A module is named by its class, its plain attributes and its weights.
 
     Raises:
-        RecipeError: it has no name that tells it from others.
+        RecipeError: it has no name that identifies it.
     """
     if tag is not None:
         if not isinstance(tag, str) or not tag:
@@ -122,7 +122,7 @@ def _qualified_name(function: Any) -> str:
 
 
 def _digest(module: nn.Module) -> str:
-    """Digest the weights of a module, and all values that it and its parts keep as attributes."""
+    """Return a digest of a module's weights and of all values that it and its submodules have as attributes."""
     plain = {
         f"{name}.{key}": _plain(value)
         for name, part in module.named_modules()
@@ -133,7 +133,7 @@ def _digest(module: nn.Module) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it; of tensors and arrays their digest, of functions and other objects their name."""
+    """Return a JSON value: digests for tensors and arrays, names for functions and other objects."""
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -156,7 +156,7 @@ def _check_arguments(role: str, function: Any, wanted: str, count: int) -> None:
         raise RecipeError(f"{rule}; got {type(function).__name__}")
     try:
         signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
-    except (TypeError, ValueError):  # some built-in callables have none
+    except (TypeError, ValueError):  # some built-in callables have no signature
         return
     try:
         signature.bind(*range(count))

@@ -1,4 +1,4 @@
-"""Short digests that tell tensors from any others."""
+"""Short digests that identify tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def digest_of(tensors: Mapping[str, torch.Tensor], text: str = "") -> str:
-    """12 hexadecimal digits of named tensors, in the order of their names, and of some text."""
+    """Return 12 hexadecimal digits for named tensors, in the order of their names, and some text."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         digest.update(name.encode())

@@ -1,8 +1,8 @@
 """A run directory: one folder that holds one run, finished or not.
 
-`settings.json` makes a folder a run directory. Every file is written whole or not at all, and what a later stage reads
-carries a checksum; a stage whose output is there is never run again. Where several processes work on a run, all call
-the methods of `RunDirectory` together: the first process does it, and all hear what came of it.
+`settings.json` makes a folder a run directory. Every file is written atomically, and files that later stages read have
+a checksum. A stage whose output exists is never run again. If several processes work on a run, all call the methods of
+`RunDirectory` together: rank 0 does the work, and all get its result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OWNER = "belongs_to"
 
 
 class RunDirectory:
-    """The files of one run, locked for it. Made by `RunDirectory.open`."""
+    """Files of one run, locked while open. Made by `RunDirectory.open`."""
 
     def __init__(self, path: Path, settings: Settings, world: ProcessGroup | None = None) -> None:
         self.path = path
@@ -49,13 +49,13 @@ class RunDirectory:
     @classmethod
     @contextmanager
     def open(cls, path: Path, settings: Settings, world: ProcessGroup | None = None) -> Iterator[RunDirectory]:
-        """Start a run, or go on with one of the same settings; nobody else may use the folder meanwhile.
+        """Start a run, or resume one with the same settings; no other process can use the folder meanwhile.
 
         `world` are the processes that work on it, by default this one alone.
 
         Raises:
-            RunError: another process uses it, it holds another configuration (the first difference is named), is no
-                run directory, or cannot be written.
+            RunError: another process uses it, it has another configuration (the message names the first difference), it
+                is not a run directory, or it cannot be written.
         """
         directory = cls(path, settings, world)
         with contextlib.ExitStack() as held:
@@ -63,15 +63,15 @@ class RunDirectory:
             yield directory
 
     def alone(self) -> RunDirectory:
-        """Return the same directory for this process by itself, within what the others have no part in."""
+        """Return the same directory for this process alone, for work that the others have no part in."""
         return RunDirectory(self.path, self.settings)
 
     def file(self, name: str) -> Path:
-        """The path of a file of this run."""
+        """Return the path of a file of this run."""
         return self.path / name
 
     def has(self, name: str) -> bool:
-        """Return whether there is a file of this name."""
+        """Return whether a file of this name exists."""
         return self._world.on_rank_zero(lambda: self.file(name).exists())
 
     def check_room(self, stage: str, needed: int) -> None:
@@ -79,14 +79,14 @@ class RunDirectory:
         self._world.on_rank_zero(lambda: check_room(self.path, stage, needed))
 
     def identity(self, stage: str) -> dict[str, str]:
-        """Return what the tensor files of a stage are marked with: a file of another run or stage is refused."""
+        """Return the marks of a stage's tensor files; files with other marks are refused."""
         return {"run": self.settings.fingerprint(), "stage": stage}
 
     def write(self, name: str, document: Mapping[str, Any]) -> None:
-        """Write a document that only this run will take, and only under this name.
+        """Write a document that is valid only for this run and under this name.
 
         Raises:
-            RunError: the file system refuses.
+            RunError: it cannot be written.
         """
         self._world.on_rank_zero(lambda: self._write(name, document))
 
@@ -94,17 +94,17 @@ class RunDirectory:
         """Read what `write` wrote.
 
         Raises:
-            RunError: missing, changed since, or of another run or name.
+            RunError: missing, modified, or from another run or name.
         """
         return self._world.on_rank_zero(lambda: self._read(name))
 
     def write_tensors(
         self, name: str, stage: str, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any] | None = None
     ) -> None:
-        """Write the tensors that a stage ends with, and plain values beside them.
+        """Write the final tensors of a stage, and plain values with them.
 
         Raises:
-            RunError: the file system refuses.
+            RunError: they cannot be written.
         """
         self._world.on_rank_zero(lambda: write_tensors(self.file(name), tensors, self.identity(stage), state))
 
@@ -112,7 +112,7 @@ class RunDirectory:
         """Read what `write_tensors` wrote for the same stage.
 
         Raises:
-            RunError: missing, damaged, or of another run or stage.
+            RunError: missing, corrupt, or from another run or stage.
         """
         found = self._world.tensors_from_rank_zero(lambda: read_tensors(self.file(name), self.identity(stage)))
         assert found is not None
@@ -135,7 +135,7 @@ class RunDirectory:
         return {"run": self.settings.fingerprint(), "file": name}
 
     def checkpoint(self, stage: str) -> Path:
-        """Return where a stage keeps its state while it runs."""
+        """Return the folder of a stage's checkpoints."""
         folder = self.path / "checkpoints"
         self._world.on_rank_zero(lambda: make_folder(folder))
         return folder / f"{stage}.safetensors"
@@ -145,28 +145,28 @@ class RunDirectory:
         return Checkpoints(self.checkpoint(stage), self.identity(stage), every_seconds)
 
     def drop(self, name: str) -> None:
-        """Remove a document that is no longer needed, if it is there."""
+        """Remove a document that is no longer needed, if it exists."""
         self._remove([self.file(name)])
 
     def drop_checkpoints(self, stage: str) -> None:
-        """Remove the state of a finished stage."""
+        """Remove the checkpoints of a finished stage."""
         self._remove((self.path / "checkpoints").glob(f"{stage}.*safetensors"))
 
     def _remove(self, files: Iterable[Path]) -> None:
         if not self._world.is_rank_zero:
             return
         for file in files:
-            with contextlib.suppress(OSError):  # what stays is never read again
+            with contextlib.suppress(OSError):  # files left behind are never read again
                 file.unlink()
 
     @contextmanager
     def time_stage(self, stage: str) -> Iterator[None]:
-        """Add the time inside to the stage's seconds, also when it is interrupted."""
+        """Add the time in the block to the stage's seconds, even if it is interrupted."""
         start = time.monotonic()
         try:
             yield
         except BaseException:
-            with contextlib.suppress(RunError):  # why it was interrupted is the news, not that this cannot be written
+            with contextlib.suppress(RunError):  # the interruption matters, not that its time cannot be written
                 self._add_seconds(stage, time.monotonic() - start)
             raise
         self._add_seconds(stage, time.monotonic() - start)
@@ -199,7 +199,7 @@ def _take(path: Path, settings: Settings) -> Iterator[None]:
 
 
 def check_usable(path: Path) -> None:
-    """Raise RunError unless `path` is a run directory, an empty folder, or free; nothing in it leads out of it."""
+    """Raise RunError unless `path` is a run directory, an empty folder or free, without links that lead out of it."""
     if path.is_file():
         raise RunError(f"a run directory is a folder; {path} is a file: give another --out")
     if not path.exists():
@@ -216,19 +216,19 @@ def check_usable(path: Path) -> None:
 
 
 def read_latency_model(directory: RunDirectory) -> LatencyModel:
-    """The model that a run predicts latencies by.
+    """Return the latency model of a run.
 
     Raises:
-        RunError: there is none, or its file is damaged.
+        RunError: the file is missing or corrupt.
     """
     return _read_as(directory, names.LATENCY_MODEL, "latency model", lambda file: LatencyModel.from_dict(file["model"]))
 
 
 def read_graph_file(directory: RunDirectory) -> ConvertedGraph:
-    """The converted graph that a run reads arena and flash from.
+    """Return the converted graph of a run.
 
     Raises:
-        RunError: there is none, or its file is damaged.
+        RunError: the file is missing or corrupt.
     """
     return _read_as(
         directory, names.CONVERTED_GRAPH, "converted graph", lambda file: ConvertedGraph.from_dict(file["graph"])
@@ -244,10 +244,10 @@ def _read_as(directory: RunDirectory, name: str, what: str, make: Callable[[dict
 
 
 def read_settings(path: Path) -> Settings:
-    """The settings of a run directory.
+    """Return the settings of a run directory.
 
     Raises:
-        RunError: there are none, or they are damaged.
+        RunError: the file is missing or corrupt.
     """
     file = path / names.SETTINGS
     if not file.exists():
@@ -260,10 +260,10 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_result(run: Path) -> RunResult:
-    """The content of a finished run's `result.json`.
+    """Return the content of a finished run's `result.json`.
 
     Raises:
-        RunError: no run, one that is not finished, or a result that is damaged, of another run or another version.
+        RunError: no run, an unfinished run, or a result that is corrupt or from another run or version.
     """
     settings = read_settings(run)
     if not (run / names.RESULT).exists():

@@ -1,4 +1,4 @@
-"""A look at the evaluations of a run, also while it writes them."""
+"""Read the evaluations of a run, even while it writes them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from bcnet.errors import RunError
 from bcnet.files.evaluation_tables import has_tables, names_another_file
 
-_PATIENCE = 3.0  # seconds to wait for a writer, who needs milliseconds
+_PATIENCE = 3.0  # seconds to wait for the writer, which needs milliseconds
 _BEST = "SELECT widths, score, macs, params, others FROM evaluations ORDER BY score DESC, macs ASC"
 _FAULTS = (sqlite3.Error, KeyError, ValueError, TypeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best candidate within the budget; higher scores are better."""
+    """The best feasible candidate; higher scores are better."""
 
     widths: tuple[int, ...]
     score: float
@@ -29,18 +29,18 @@ class Best:
     params: int
 
 
-Limits = Mapping[str, float]  # most, by the name of the measure
+Limits = Mapping[str, float]  # upper limit by name of the measure
 _Found = tuple[int, Best | None]
 
 
 def look(path: Path, limits: Limits) -> _Found:
-    """Return how many evaluations there are, and the best within the limits, also while a run writes them.
+    """Return the number of evaluations and the best one within the limits, even while a run writes them.
 
-    The file is opened for reading only. A run killed in the middle of a write leaves a journal, which only a writer may
-    roll back: then the two files are copied and the copy is read, so that the run's own are left as they are.
+    The file is opened read-only. A run killed during a write leaves a journal that only a writer may roll back. In that
+    case both files are copied and the copy is read, so that the run's own files are unchanged.
 
     Raises:
-        RunError: the file is damaged, or no such store.
+        RunError: the file is corrupt or not an evaluation store.
     """
     try:
         return _query(path, limits, writable=False)

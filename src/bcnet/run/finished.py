@@ -1,4 +1,4 @@
-"""A finished run as its networks: for those who use the result, in Python or in another format."""
+"""Networks of a finished run, for use in Python or for export."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from bcnet.space.compiled import undo_compile
 from bcnet.supernet import rebuild
 
 NETWORK_FILES: Mapping[str, str] = {"original": names.ORIGINAL, "uniform": names.UNIFORM, "searched": names.FINAL}
-"""The file of each network."""
+"""File of each network."""
 
 
 def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisation: bool = False) -> nn.Module:
-    """The network that a finished run found, with its trained weights, in eval mode on the CPU.
+    """Return the network that a finished run found, with its trained weights, in eval mode on the CPU.
 
     Args:
-        source: the run directory, or a file that `bcnet export --format safetensors` wrote.
-        factory: makes the full network, as for `bcnet.search`; needed where the run was given a module, a function or
-            `package.module:factory`: no file has code of that kind imported, only you.
-        with_normalisation: take images in [0, 1] and normalise them inside. Without, the network takes what it was
-            trained on: normalised images (`FinishedRun.read(run).input.normaliser` does it for bytes).
+        source: the run directory, or a file written by `bcnet export --format safetensors`.
+        factory: returns the full network, as for `bcnet.search`. Required if the run was given a module, a function or
+            `package.module:factory`, since files never cause code to be imported.
+        with_normalisation: add a layer that normalises images in [0, 1]. By default the network takes normalised
+            images, as in training (`FinishedRun.read(run).input.normaliser` converts bytes).
 
     Raises:
-        RunError: no run, one that is not finished, or damaged files.
-        ModelError: a factory is needed, or makes another network than the one searched.
+        RunError: no run, an unfinished run, or corrupt files.
+        ModelError: `factory` is missing, or makes another network.
 
     Example: `bcnet.load("runs/half")(images)`
     """
@@ -61,7 +61,7 @@ def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisa
 class FinishedRun:
     """A finished run: its settings, the content of `result.json`, and its three networks on demand.
 
-    `input` says what the networks take. Made by `FinishedRun.read`.
+    `input` describes the networks' inputs. Made by `FinishedRun.read`.
     """
 
     path: Path
@@ -75,11 +75,11 @@ class FinishedRun:
     def read(
         cls, run: str | Path, factory: ModelLike | None = None, *, traced: WidthSpace | None = None
     ) -> FinishedRun:
-        """Open a run directory; `factory` as in `load`, `traced` the network's space where the caller has it.
+        """Open a run directory; `factory` is as in `load`, `traced` the network's space if the caller has it.
 
         Raises:
-            RunError: no run, one that is not finished, or damaged files.
-            ModelError: the run does not know how to make its network, and no `factory` is given.
+            RunError: no run, an unfinished run, or corrupt files.
+            ModelError: the run's network cannot be made by name, and `factory` is missing.
         """
         path = Path(run)
         settings = read_settings(path)
@@ -88,14 +88,14 @@ class FinishedRun:
         return cls(path, settings, result, facts, factory_of(path, settings.model, facts, factory), traced)
 
     def widths(self, which: Which = "searched") -> Widths:
-        """The widths of one of the networks."""
+        """Return the widths of one of the networks."""
         return self.result.networks[which].widths
 
     def architecture(self, which: Which = "searched") -> dict[str, Any]:
-        """One of the networks as a document for `bcnet.rebuild`.
+        """Return one of the networks as a document for `bcnet.rebuild`.
 
         Raises:
-            RunError: `architecture.json` is missing or no JSON.
+            RunError: `architecture.json` is missing or not JSON.
         """
         file = self.path / names.ARCHITECTURE
         try:
@@ -107,11 +107,11 @@ class FinishedRun:
         return document | {"groups": groups, "macs": figures.macs, "params": figures.params}
 
     def network(self, which: Which = "searched") -> nn.Module:
-        """One of the networks with its trained weights, in eval mode on the CPU.
+        """Return one of the networks with its trained weights, in eval mode on the CPU.
 
         Raises:
-            RunError: its weights are missing or damaged.
-            ModelError: the factory makes another network than the one searched.
+            RunError: its weights are missing or corrupt.
+            ModelError: the factory makes another network.
         """
         file = self.path / NETWORK_FILES[which]
         tensors, _ = read_tensors(file, RunDirectory(self.path, self.settings).identity(NETWORKS[which]))
@@ -120,10 +120,10 @@ class FinishedRun:
         return network.eval()
 
     def space(self) -> WidthSpace:
-        """The width space of the run, traced again where it was not given. Its costs have no measures beyond counts.
+        """Width space of the run, traced again if it was not given. Its costs are multiply-adds and parameters only.
 
         Raises:
-            ModelError: the factory makes a network of another space.
+            ModelError: the factory's network has another space.
         """
         space = self.traced
         if space is None:
@@ -138,15 +138,15 @@ class FinishedRun:
 
 
 def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputFacts]:
-    """The network of an exported safetensors file, from the architecture in its metadata."""
+    """Return the network of an exported safetensors file, from the architecture in its metadata."""
     try:
         with safe_open(path, framework="pt") as file:
             notes = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         facts = InputFacts.from_dict(json.loads(notes["input"]), path)
         architecture = json.loads(notes["architecture"])
         model = notes["model"]
-        if not isinstance(architecture, dict):  # a text would be taken for the path of one
+        if not isinstance(architecture, dict):  # a string would be taken for a path
             raise TypeError(f"an architecture is a mapping; got {type(architecture).__name__}")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
@@ -159,10 +159,10 @@ def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputF
 
 
 def input_facts(path: Path, settings: Settings) -> InputFacts:
-    """Return what the networks of a run take and give.
+    """Return the inputs and outputs of a run's networks.
 
     Raises:
-        RunError: the run has not begun, or does not say it.
+        RunError: the run has not started, or its file lacks them.
     """
     return InputFacts.from_dict(_subject(path, settings).input, path)
 
@@ -172,7 +172,7 @@ def _subject(path: Path, settings: Settings) -> Subject:
 
 
 def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:
-    """Return what makes the full network of a run: `factory`, or what the settings name where that imports no code."""
+    """Return the factory of a run's full network: `factory`, or the model by name if that imports no code."""
     if isinstance(factory, nn.Module):
         module = undo_compile(factory)
         return lambda: copy.deepcopy(module)

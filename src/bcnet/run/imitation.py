@@ -1,4 +1,4 @@
-"""The targets of an imitation: the original's outputs for the inputs of every part of the data."""
+"""Targets of an imitation: the original's outputs for the inputs of every part of the data."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bcnet.tasks.imitation import LABELS, Imitation, names_of
 from bcnet.train import EpochBatches
 
 _AT_ONCE = 64  # inputs
-_MOST_BYTES = 2**30  # a fixed number: what is computed must not depend on the memory that is free
+_MOST_BYTES = 2**30  # a constant, since results must not depend on free memory
 
 
 class Teacher:
-    """The original in eval mode, which gives the targets of inputs."""
+    """The original in eval mode, which provides the targets."""
 
     def __init__(self, original: nn.Module, task: Imitation) -> None:
         self._task = task
@@ -36,7 +36,7 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, x: Nest, labels: Any = None) -> dict[str, Tensor]:
-        """The outputs of the original for a batch, by name, with the labels where these are class numbers.
+        """Return the original's outputs for a batch by name, with the labels if they are class numbers.
 
         Raises:
             DataError: an output is NaN or infinite.
@@ -55,10 +55,10 @@ class Teacher:
 
 @dataclass(frozen=True, eq=False)
 class ImitatedBatches:
-    """Training batches with the original's outputs for these very inputs, augmented or not, as targets.
+    """Training batches with the original's outputs for these inputs (augmented or not) as targets.
 
-    Inputs that are the same in every epoch are answered once, in their order, where the answers take at most a
-    gigabyte. The answers are then the same numbers wherever a run was stopped.
+    If inputs are the same in every epoch and the outputs take at most a gigabyte, outputs are computed once, in order.
+    The targets are then the same wherever a run was interrupted.
     """
 
     batches: EpochBatches
@@ -69,17 +69,17 @@ class ImitatedBatches:
 
     @cached_property
     def answers_once(self) -> bool:
-        """Return whether the original runs once for each input, and not in every epoch."""
+        """Return whether the original runs once for each input, not in every epoch."""
         inputs = self._inputs
         if inputs is None:
             return False
         answers = {count: self.teacher(next(self._in_order(inputs, count))).values() for count in (1, 2)}
         if any(answer.ndim == 0 or len(answer) != count for count, found in answers.items() for answer in found):
-            return False  # not a row for each input, which training says in words
+            return False  # outputs without one row per input; training reports this
         return sum(answer.nbytes for answer in answers[1]) * len(inputs) <= _MOST_BYTES
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
-        """One pass over the batches, in the order that the generator draws."""
+        """Iterate over the batches in an order drawn from the generator."""
         if not self.answers_once:
             return ((x, self.teacher(x)) for x, _ in self.batches.epoch(generator))
         return (
@@ -89,7 +89,7 @@ class ImitatedBatches:
 
     @cached_property
     def _answers(self) -> dict[str, Tensor]:
-        """The original's outputs for each input, in order."""
+        """Outputs of the original for each input, in order."""
         assert self._inputs is not None
         parts = [self.teacher(x) for x in self._in_order(self._inputs, _AT_ONCE)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
@@ -100,17 +100,17 @@ class ImitatedBatches:
         return data if isinstance(data, Inputs) else None
 
     def _in_order(self, inputs: Inputs, size: int) -> Iterator[Nest]:
-        """The inputs as training batches have them, a few at a time."""
+        """Iterate over the inputs as in training batches, a few at a time."""
         assert isinstance(self.batches, LoaderBatches)
-        generator = torch.Generator()  # a loader draws a number for its workers, wanted or not
+        generator = torch.Generator()  # a loader always draws a seed for its workers
         return map(self.batches.laid_out, (x for x, _ in DataLoader(inputs, size, generator=generator)))
 
 
 def imitated_parts(parts: Parts, original: nn.Module, task: Imitation) -> Parts:
-    """Return the parts of the data with the original's outputs as targets; labels stay beside those of the test."""
+    """Return the parts of the data with the original's outputs as targets; labels are kept for the test."""
     teacher = Teacher(original, task)
     training = ImitatedBatches(parts.training, teacher)
-    alike = parts.all_training is parts.training  # then the answers are, too
+    alike = parts.all_training is parts.training  # then the targets are the same too
     validation, fresh = ([(x, teacher(x)) for x, _ in part] for part in (parts.validation, parts.fresh))
     return Parts(
         training,
@@ -122,7 +122,7 @@ def imitated_parts(parts: Parts, original: nn.Module, task: Imitation) -> Parts:
 
 
 def _are_classes(labels: Any, output: Tensor) -> bool:
-    """Return whether labels are class numbers `(batch,)` for which the output has an entry each."""
+    """Return whether labels are class numbers `(batch,)` with an entry in the output for each."""
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.ndim != 1 or output.ndim != 2:
         return False
     return len(labels) == 0 or bool((labels >= 0).all() and (labels < output.shape[1]).all())

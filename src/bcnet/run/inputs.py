@@ -1,4 +1,4 @@
-"""Inputs and outputs of a run's networks, as they are kept beside their weights."""
+"""Inputs and outputs of a run's networks, as stored with their weights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Input:
     high: int = 1
 
     def draw_random(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> torch.Tensor:
-        """Random ones: floats in [0, 1), which normalised images take as well, or of a normal distribution."""
+        """Return random inputs: floats in [0, 1), which are valid normalised images too, or normally distributed."""
         kind: torch.dtype = getattr(torch, self.dtype)
         if not kind.is_floating_point:
             return torch.randint(max(self.high, 1), (batch, *self.shape), generator=generator).to(kind)
@@ -56,7 +56,7 @@ class Input:
 
     @property
     def text(self) -> str:
-        """For people, in Markdown: "floats `(batch, 3, 32, 32)`"."""
+        """Describe the input in Markdown: "floats `(batch, 3, 32, 32)`"."""
         kind = "floats" if "float" in self.dtype else f"{self.dtype} below {self.high}"
         return f"{kind} `({', '.join(map(str, ('batch', *self.shape)))})`"
 
@@ -65,7 +65,7 @@ Inputs = Input | tuple[Input, ...] | dict[str, Input]
 
 
 def describe_inputs(inputs: Nest) -> Inputs:
-    """Return what all inputs of a data set have in common."""
+    """Return the description that all inputs of a data set share."""
 
     def one(tensor: torch.Tensor) -> Input:
         return Input(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."), upper_bound(tensor))
@@ -78,10 +78,10 @@ def describe_inputs(inputs: Nest) -> Inputs:
 class InputFacts:
     """Inputs and outputs of a run's networks: floats `(batch, *shape)`, one logit for each of `class_names`.
 
-    `inputs` is one `Input`, or several: a tuple are the arguments of a network's `forward`, a dict its keyword
-    arguments. `normaliser` has the mean and standard deviation of every channel, for images in [0, 1]. `outputs` is how
-    many values or channels a network made by name gives, where the task says so and not the classes (`Task.outputs`).
-    `preparation` says how an image file was resized, where the library has done it.
+    `inputs` is one `Input`, a tuple (positional arguments of `forward`) or a dict (keyword arguments). `normaliser` has
+    the mean and standard deviation of every channel, for images in [0, 1]. `outputs` is the number of values or
+    channels of a network made by name, if the task sets it instead of the classes (`Task.outputs`). `preparation`
+    describes how image files were resized by the library.
     """
 
     inputs: Inputs
@@ -92,37 +92,37 @@ class InputFacts:
 
     @property
     def by_name(self) -> dict[str, Input]:
-        """The inputs by name, as `bcnet.nests.by_name` has them."""
+        """Return the inputs by name, as `bcnet.nests.by_name` does."""
         return by_name(self.inputs)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return that of the first input, without the batch."""
+        """Shape of the first input without the batch."""
         return next(iter(self.by_name.values())).shape
 
     @property
     def channels_and_size(self) -> tuple[int, int]:
-        """Return what a network made by name is given as such; 1 where the first input has no such dimension."""
+        """Return channels and size for a network made by name; 1 if the first input lacks the dimension."""
         channels, size = (*self.shape, 1, 1)[:2]
         return channels, size
 
     @property
     def num_classes(self) -> int | None:
-        """Return what a network made by name is given as such; None where it has its usual number."""
+        """Number of classes for a network made by name; None for its default."""
         return self.outputs or len(self.class_names) or None
 
     def draw_random(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> Nest:
-        """Random inputs, on the CPU."""
+        """Return random inputs on the CPU."""
         parts = {name: one.draw_random(batch, generator, normal=normal) for name, one in self.by_name.items()}
         nest: Nest = from_named(parts)
         return nest
 
     def zeros(self, batch: int) -> Nest:
-        """Inputs of zeros, on the CPU."""
+        """Return inputs of zeros on the CPU."""
         return map_tensors(torch.zeros_like, self.draw_random(batch, torch.Generator()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for `space.json`."""
+        """Return plain data for `space.json`."""
         normaliser = self.normaliser
         norm = None if normaliser is None else {"mean": normaliser.mean, "std": normaliser.std}
         outputs = {} if self.outputs is None else {"outputs": self.outputs}
@@ -134,10 +134,10 @@ class InputFacts:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any] | None, path: Path) -> InputFacts:
-        """Return what `to_dict` gave.
+        """Return the facts that `to_dict` wrote.
 
         Raises:
-            RunError: there is nothing, since the run at `path` was made by an earlier version, or nothing of that kind.
+            RunError: they are missing, since the run at `path` has an earlier version, or invalid.
         """
         if document is None:
             raise RunError(f"run {path} was made by an earlier version, which kept no input shape: search again")
@@ -154,10 +154,10 @@ class InputFacts:
         return cls(from_named(inputs), stored.class_names, normaliser, stored.outputs, stored.preparation)
 
     def normalise(self, network: nn.Module, *, of_bytes: bool = False) -> nn.Module:
-        """The network behind its normalisation, in eval mode: it takes images in [0, 1], or bytes.
+        """Return the network preceded by its normalisation, in eval mode, for images in [0, 1] or bytes.
 
         Raises:
-            RunError: the run was given batches that were ready made, so that their normalisation is not known.
+            RunError: the run was given finished batches, so their normalisation is unknown.
         """
         if self.normaliser is None:
             raise RunError(
@@ -180,6 +180,6 @@ class Normalise(nn.Module):
             self.register_buffer(name, torch.tensor(getattr(normaliser, name)).view(-1, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Images of zero mean and unit variance, of the same shape."""
+        """Return images of zero mean and unit variance, of the same shape."""
         images = x.to(self.mean.dtype) / 255 if self.of_bytes else x
         return (images - self.mean) / self.std

@@ -1,4 +1,4 @@
-"""Names of the files of a run directory."""
+"""File names of a run directory."""
 
 SETTINGS = "settings.json"
 SPACE = "space.json"
@@ -12,7 +12,7 @@ RECORDS = "records.safetensors"
 COUNTS = "counts.safetensors"
 PRIOR = "prior.json"
 EVALUATIONS = "evaluations.sqlite"
-FINALISTS = "finalists.json"  # while they are scored; then RESCORED has them all
+FINALISTS = "finalists.json"  # exists while finalists are scored; RESCORED then holds all
 RESCORED = "rescored.json"
 LATENCY_ROUNDS = "latency_rounds.json"
 RELIABILITY = "reliability.json"

@@ -1,4 +1,4 @@
-"""The data of a run, cut into what trains, what scores, and what tests."""
+"""The data of a run, split into parts for training, scoring and testing."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from bcnet.run.settings import Settings
 from bcnet.train import EpochBatches, Recipe, derived_seed
 from bcnet.train.recipe import Crop
 
-_MOST_HELD_OUT = 5000  # images in files: a tenth of ImageNet would not fit into memory, and scoring it would take hours
+_MOST_HELD_OUT = 5000  # images in files: more would not fit into memory, and scoring would take hours
 
 
 @dataclass(frozen=True)
 class Parts:
-    """`training` is what the supernet learns from, `all_training` what final networks learn from; `validation` scores
-    candidates and `fresh` scores the best again, in equal fixed batches; `test()` gives the test batches, of any size.
+    """The parts: `training` for the supernet, `all_training` for final networks, `validation` for scoring candidates,
+    `fresh`
+        for scoring the best again (both in equal fixed batches), and `test()` for test batches of any size.
     """
 
     training: EpochBatches
@@ -47,7 +48,7 @@ class Parts:
 
 
 def cut_data(data: DataSet | Loaders, settings: Settings) -> Parts:
-    """Cut the data, on the run's device.
+    """Split the data on the run's device.
 
     Raises:
         DataError: too few images for a batch or a split.
@@ -93,7 +94,7 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
 
 
 def _with_workers(data: DataSet, workers: int | None) -> DataSet:
-    """Return the data with so many processes for images in files; as they are for None."""
+    """Return the data with this number of processes for images in files; unchanged for None."""
 
     def of(images: Images) -> Images:
         if workers is None or not isinstance(images.pixels, FilePixels):
@@ -104,7 +105,7 @@ def _with_workers(data: DataSet, workers: int | None) -> DataSet:
 
 
 def _at_most(images: Images, most: int, seed: int) -> Images:
-    """Return the images, of those in files a class-balanced part of so many."""
+    """Return the images; of images in files, a class-balanced sample of at most `most`."""
     if not isinstance(images.pixels, FilePixels) or len(images) <= most:
         return images
     return split_validation(images, most / len(images), seed=seed)[1]
@@ -133,7 +134,7 @@ def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
 
 
 def augmentation_of(recipe: Recipe, data: DataSet) -> Augmentation | ResizedCrop:
-    """The recipe's augmentation, or where it says nothing the data set's."""
+    """Return the recipe's augmentation, or the data set's default."""
     wanted = recipe.augmentation
     if wanted is None:
         return data.augmentation
@@ -143,7 +144,7 @@ def augmentation_of(recipe: Recipe, data: DataSet) -> Augmentation | ResizedCrop
 
 
 def held_out_share(images: Images, fraction: float) -> float:
-    """The share of the training images to hold out: `fraction`, of images in files at most 5,000 images."""
+    """Return the share of training images to hold out: `fraction`, or at most 5,000 images for images in files."""
     if isinstance(images.pixels, FilePixels):
         return min(fraction, _MOST_HELD_OUT / len(images))
     return fraction

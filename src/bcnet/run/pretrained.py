@@ -1,4 +1,4 @@
-"""Weights to start from."""
+"""Pretrained weights."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from bcnet.run.digests import digest_of
 
 Weights = Mapping[str, Any] | nn.Module | str | Path
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.")
-_COUNTERS = ("total_ops", "total_params")  # of thop
+_COUNTERS = ("total_ops", "total_params")  # added by thop
 
 
 def load_pretrained(model: nn.Module, weights: Weights, *, whole: bool = False) -> tuple[str, str | None]:
-    """Put weights into the model, in place: a state dict, a module, or the path of a file of tensors.
+    """Load weights into the model in place: a state dict, a module, or the path of a tensor file.
 
-    Tensors of another shape than the model's, of a last layer for other classes for instance, are left as they were,
-    unless the `whole` network is wanted.
+    Tensors of another shape than the model's, such as a last layer for other classes, are skipped unless the `whole`
+    network is required.
 
     Returns:
-        A digest of the weights, and a note about what was left out, or None.
+        A digest of the weights, and a note on skipped tensors, or None.
 
     Raises:
-        ModelError: a file that cannot be read, weights of another network, or not all of a whole one.
+        ModelError: the file cannot be read, the weights belong to another network, or tensors of a whole one are
+            missing.
     """
     own = model.state_dict()
     tensors = _as_of(own, _read(weights))
@@ -61,10 +62,10 @@ def load_pretrained(model: nn.Module, weights: Weights, *, whole: bool = False) 
 
 
 def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping[str, torch.Tensor]:
-    """The tensors of a checkpoint under the names of the network.
+    """Return the tensors of a checkpoint under the network's names.
 
-    A training checkpoint holds them in a dict of its own; wrappers (`DataParallel`, `torch.compile`, Lightning) put a
-    prefix before every name; FLOP counters leave counters behind.
+    Training checkpoints hold them in a nested dict. Wrappers (`DataParallel`, `torch.compile`, Lightning) prefix every
+    name. FLOP counters leave counters behind.
     """
     inner = [
         value for value in found.values() if isinstance(value, Mapping) and set(own) & set(_strip_prefixes(own, value))
@@ -89,7 +90,7 @@ def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping
 
 
 def _strip_prefixes(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entries without prefixes of wrappers, where all names share them and the network has none such."""
+    """Return the entries without wrappers' prefixes, if all names have them and the network's names do not."""
     for _ in range(len(_PREFIXES)):
         prefix = next((p for p in _PREFIXES if found and all(str(name).startswith(p) for name in found)), None)
         if prefix is None or any(name.startswith(prefix) for name in own):
@@ -106,7 +107,7 @@ def _read(weights: Weights) -> Mapping[str, Any]:
     if str(weights).endswith((".pth", ".pt", ".ckpt")):
         try:
             found = torch.load(weights, map_location="cpu", weights_only=True)
-        except Exception as error:  # a pickle may hold anything, of which torch loads tensors and plain values alone
+        except Exception as error:  # a pickle may hold anything; torch loads only tensors and plain values
             raise ModelError(
                 f"pretrained weights are tensors alone; {weights} cannot be read as such ({type(error).__name__}): "
                 "load it where you trust it, and give its state dict"

@@ -1,4 +1,4 @@
-"""The recipe that a run trains with: the one that was asked for or that suits model and data, with its changes."""
+"""The training recipe of a run: the requested one, or the default for model and data, with changes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from bcnet.run.workload import Source
 from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
 
 TrainingLike = Recipe | str | Mapping[str, Any]
-_FEWEST_STEPS = 4  # of an epoch, of a recipe that the user has not chosen
+_FEWEST_STEPS = 4  # of an epoch, for a recipe that the user did not choose
 _SMALLEST_BATCH = 8
 
 
 def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[Recipe | None, dict[str, Any]]:
-    """Return the recipe that was asked for, if any, and changes to it.
+    """Return the requested recipe, if any, and changes to it.
 
-    A recipe is a value, a name, or a YAML file; a mapping holds changes to the recipe that suits model and data. What
-    no model and no data could make right is refused, so that none are fetched for it.
+    A recipe is an object, a name, or a YAML file; a mapping holds changes to the default recipe for model and data.
+    Values that are invalid for any model and data are refused here, before data are loaded.
 
     Raises:
-        RecipeError: the key at fault, what was expected, what was got.
+        RecipeError: the key, the expected value, and the value received.
     """
     changes: dict[str, Any] = dict(training) if isinstance(training, Mapping) else {}
     asked = load_recipe(training) if isinstance(training, str) else training
@@ -54,21 +54,21 @@ def _check_open(changes: Mapping[str, Any]) -> None:
             return
         except RecipeError as refusal:
             refusals.append(refusal)
-    # A wrong value says more where its key is known: to most schedules that of another is unknown.
+    # An invalid value gives the better message if its key is known; most keys of other schedules are unknown.
     raise min(refusals, key=lambda refusal: "unknown key" in str(refusal))
 
 
 def recipe_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]) -> Recipe:
-    """Return the recipe of the final networks, by default one that suits the source.
+    """Return the recipe of the final networks, by default the one that suits the source.
 
-    A batch that nobody chose is made to suit few images too.
+    A default batch size is reduced for small data sets.
     """
     images = source.data.trained_on
     fits = recipe is None and "batch_size" not in changes
     if recipe is None:
         name = default_recipe(source.model_name, source.data_name, source.data.image_shape[-1])
         if source.task.imitates and name != source.data_name:
-            name = "imitation"  # the rates of classifiers that are trained from scratch can ruin other networks
+            name = "imitation"  # learning rates for training from scratch can ruin other networks
         recipe = load_recipe(name)
         if source.task.imitates:
             recipe = recipe.model_copy(update={"label_smoothing": 0.0, "distillation": None})
@@ -80,7 +80,7 @@ def recipe_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]
 
 
 def default_recipe(model: str, data: str, image_size: int) -> str:
-    """The name of the recipe that suits a model and a data set best, by the table in the spec's section 7."""
+    """Return the name of the default recipe for a model and a data set (spec, section 7)."""
     network = model.rpartition(":")[2].lower().replace("_", "")
     if data == "digits":
         return "digits"
@@ -98,9 +98,10 @@ def default_recipe(model: str, data: str, image_size: int) -> str:
 
 
 def for_few_images(recipe: Recipe, images: int) -> Recipe:
-    """The recipe with its batch halved until an epoch of so many images has a few steps; the rate shrinks with it.
+    """Return the recipe with its batch size halved until an epoch has a few steps; the learning rate shrinks in
+    proportion.
 
-    A rate that suits one batch suits a smaller one in proportion (Goyal et al., 2017).
+    Source: linear scaling of the learning rate with the batch size (Goyal et al., 2017).
     """
     batch = recipe.batch_size
     while images < _FEWEST_STEPS * batch and batch > _SMALLEST_BATCH:

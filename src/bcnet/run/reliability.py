@@ -1,4 +1,4 @@
-"""The trust that the scores of a search deserve, as files and reports have it. Importing this loads no torch."""
+"""Reliability of a search's scores, as stored and reported. Importing this module loads no torch."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, compute
 
 from bcnet.measurement import Count
 
-_HARDLY_SMALLER = 0.99  # of the best one's parameters, which nobody trains other widths for
-NOTHING = 0.3  # reliability below which scores say nothing
-LITTLE = 0.6  # below which they say little
+_HARDLY_SMALLER = 0.99  # of the best candidate's parameters: a smaller tied one is mentioned below this
+NOTHING = 0.3  # reliability below which scores carry no information
+LITTLE = 0.6  # below which they carry little
 
 
 class Reliability(BaseModel):
-    """The trust that scores deserve.
+    """Reliability of candidate scores.
 
-    `candidates` were scored on `images` each. `reliability` is that of the two halves, `sides` the correlation of LEFT
-    and RIGHT, None where there is one side. `spread` is the standard deviation that widths explain and `noise` that of
-    what they do not, in units of the score. `chance` is the score of always naming the most frequent class, of losses
-    that of knowing how frequent each is, and `beats_chance` whether a candidate surely is better, by the spread over
-    its images; both are None for scores of another kind. `r2` is the leave-one-out R² of the score model, at least 0,
-    None where paths of a supernet are scored, or too few networks for a fit. `metric` is the score's, and `of_networks`
-    says that candidates are networks of their own, scored on held-out images, not paths on fresh ones. `tied` counts
-    the candidates that the scores cannot tell from the best one, itself among them, and `smallest` is that of fewest
-    parameters, which has `smallest_params` of the best one's; None without `r2`.
+    `candidates` were scored on `images` each. `reliability` is that of two halves of the images; `sides` is the
+    correlation of LEFT and RIGHT, None with one side. `spread` is the standard deviation explained by widths and
+    `noise` the rest, in units of the score. `chance` is the score of always predicting the most frequent class (for
+    losses: of predicting class frequencies). `beats_chance` says whether some candidate is better, given the spread
+    over its images. Both are None for other scores. `r2` is the leave-one-out R² of the score model, at least 0; None
+    for paths of a supernet or too few networks. `metric` is the score's. `of_networks` means that candidates are
+    separately trained networks, scored on held-out images, not paths scored on fresh ones. `tied` counts the candidates
+    that the scores cannot distinguish from the best one, including itself. `smallest` is the tied candidate with the
+    fewest parameters, and `smallest_params` its share of the best one's parameters; None without `r2`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,13 +45,13 @@ class Reliability(BaseModel):
     smallest_params: FiniteFloat | None = None
 
     def with_values(self, **values: Any) -> Reliability:
-        """Return the same with other values of some fields."""
+        """Return a copy with changed fields."""
         return self.model_copy(update=values)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def verdict(self) -> Literal["nothing", "little", "much"]:
-        """nothing, little or much: what the scores say of widths."""
+        """Information in the scores: "nothing", "little" or "much"."""
         believed = self.reliability if self.sides is None else min(self.reliability, spearman_brown(self.sides))
         if self.r2 is not None:
             believed = min(believed, self.r2)
@@ -62,7 +62,7 @@ class Reliability(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """A sentence or two for people."""
+        """One or two sentences for people."""
         sides = "" if self.sides is None else f", LEFT and RIGHT correlate at {self.sides:.2f}"
         r2 = "" if self.r2 is None else f", and a model of the widths {self.r2:.0%} of it on candidates left out"
         kind = "held-out" if self.of_networks else "fresh"
@@ -89,7 +89,7 @@ class Reliability(BaseModel):
 
     @property
     def _tied_text(self) -> str:
-        """Return what a user may take as well."""
+        """Describe the candidates that a user may choose as well."""
         if self.smallest is None or self.smallest_params is None or self.smallest_params > _HARDLY_SMALLER:
             return ""
         widths = ",".join(map(str, self.smallest))
@@ -106,5 +106,5 @@ class Reliability(BaseModel):
 
 
 def spearman_brown(correlation: float) -> float:
-    """The reliability of a mean of two parts that correlate so; 0 where they do not agree at all."""
+    """Return the reliability of the mean of two parts with this correlation; 0 if it is not positive."""
     return max(0.0, 2 * correlation / (1 + correlation)) if correlation > -1 else 0.0

@@ -1,7 +1,7 @@
-"""The content of `result.json`: written by a run's last step, read by all others. Importing this loads no torch.
+"""The content of `result.json`, written at the end of a run. Importing this module loads no torch.
 
-Accuracies are percent, scores are of `search.metric`. What is read is checked, since a checksum does not say who wrote
-a file.
+Accuracies are in percent; scores are in units of `search.metric`. Files are validated when read, since a checksum does
+not prove who wrote them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bcnet.run.reliability import Reliability
 
 Which = Literal["original", "uniform", "searched"]
 NETWORKS: Mapping[Which, str] = {"original": "original", "uniform": "Uniform", "searched": "searched"}
-"""Key of each network in `result.json`, and the stage that trains it, which is also what people read."""
+"""Key of each network in `result.json`, and the stage that trains it, whose name is shown to people."""
 
 Number = int | FiniteFloat
 
@@ -26,10 +26,10 @@ class _Part(BaseModel):
 
 
 class NetworkResult(_Part):
-    """One of the networks: its widths, what it costs, and what it did on the test images.
+    """One of the networks: widths, costs, and test results.
 
-    `macs_ratio` is over the original's. `others` has the costs in further measures. `by_class` has for each class
-    number how many test images there were, and the mean of the headline.
+    `macs_ratio` is relative to the original. `others` has the costs in further measures. `by_class` maps each class
+    number to its number of test images and the mean of the headline metric.
     """
 
     widths: tuple[Count, ...]
@@ -44,12 +44,12 @@ class NetworkResult(_Part):
 
     @property
     def measurement(self) -> Measurement:
-        """Figures on the test images."""
+        """Return the test figures."""
         return Measurement(self.test, self.test_errors, self.test_images, self.by_class)
 
 
 class TaskResult(_Part):
-    """The task, and the metric that people read first."""
+    """The task and its headline metric."""
 
     name: str
     headline: Metric
@@ -63,7 +63,7 @@ class TaskResult(_Part):
 
 
 class BudgetResult(_Part):
-    """The limits as counts, and the budget as it was given."""
+    """Limits as counts, and the budget as given."""
 
     macs: Number | None
     params: Number | None
@@ -72,7 +72,7 @@ class BudgetResult(_Part):
 
 
 class ScoredWidths(_Part):
-    """Widths that need no search, as the search scored them; `fresh_score` where they were scored again."""
+    """Widths that need no search, with the search's score; `fresh_score` if they were scored again."""
 
     name: str
     widths: tuple[Count, ...]
@@ -90,7 +90,7 @@ class RescoredWidths(_Part):
 
 
 class SearchResults(_Part):
-    """The scores of the candidates; those that are `fresh` are of images that took no part in the search."""
+    """Scores of the candidates; `fresh` scores are on images not used in the search."""
 
     metric: Literal["accuracy", "loss", "own"]
     score: FiniteFloat
@@ -105,7 +105,7 @@ class SearchResults(_Part):
 
 
 class GroupWidths(_Part):
-    """The widths of one group."""
+    """Widths of one group."""
 
     name: str
     max_width: Count
@@ -114,14 +114,14 @@ class GroupWidths(_Part):
 
 
 class Ended(_Part):
-    """The epochs that a training had when early stopping ended it, and the best of them."""
+    """Epochs of a training that early stopping ended, and the best epoch."""
 
     epochs: Count
     best: Count
 
 
 class OwnFunctions(_Part):
-    """Names of the user's own loss and score."""
+    """Names of the user's loss and score."""
 
     loss: str | None = None
     score: str | None = None
@@ -136,11 +136,11 @@ class DeviceResult(_Part):
 
 
 class RunResult(_Part):
-    """The result of a run, in plain numbers. Equal runs have equal results, but for `seconds`.
+    """Result of a run in plain numbers. Equal runs have equal results, except for `seconds`.
 
-    `networks` are the "original", "uniform" and "searched" ones. `search` is None where no candidates were scored,
-    `reliability` where their scores do not say, and `measured_latency` (ns, by network) where it was not limited, or
-    is predicted for another machine.
+    `networks` holds "original", "uniform" and "searched". `search` is None if no candidates were scored, `reliability`
+    if it cannot be estimated, and `measured_latency` (ns, by network) without a latency limit or with a prediction for
+    another machine.
 
     Example: `bcnet.Run.open("runs/half").result.networks["searched"].test["top1"]`.
     """
@@ -171,7 +171,7 @@ class RunResult(_Part):
 
     @model_validator(mode="after")
     def _check_networks(self) -> RunResult:
-        """All three are there, and each says what its task measures."""
+        """Check that all three networks exist and have the task's figures."""
         for name in NETWORKS:
             if name not in self.networks or self.headline.key not in self.networks[name].test:
                 raise ValueError(f"'networks' has {name!r}, whose 'test' has the headline {self.headline.key!r}")
@@ -179,23 +179,23 @@ class RunResult(_Part):
 
     @property
     def headline(self) -> Metric:
-        """The metric that people read first."""
+        """Headline metric of the task."""
         return self.task.headline
 
     @property
     def title(self) -> str:
-        """Return what was searched, for the head of a table."""
+        """Title for tables: which network was searched."""
         return f"{self.model} on {self.data}, budget {self.budget.given}"
 
     @property
     def origin_note(self) -> str:
-        """A sentence on where the widths come from, of a run that scored no candidates."""
+        """Return a sentence on the origin of the widths, for a run that scored no candidates."""
         return self.origin or f"The widths were found by the method {self.method}."
 
     @property
     def training_notes(self) -> str:
-        """Sentences on what was unusual about the trainings; nothing where all was as usual."""
-        # Agreement in R^2 is 0 where a constant output would do as well.
+        """Return sentences on anything unusual in the trainings; "" if there is nothing."""
+        # Agreement in R^2 is 0 for a constant output.
         ruined = [name for name in ("uniform", "searched") if self.networks[name].test.get("agreement", 100.0) <= 0]
         ends = [f"{name} after epoch {end.epochs} (best: {end.best})" for name, end in self.stopped_early.items()]
         skipped = [f"{name} {count}" for name, count in self.skipped_steps.items() if count]
@@ -209,9 +209,9 @@ class RunResult(_Part):
         return " ".join(filter(None, notes))
 
     def value(self, name: Which) -> float:
-        """Return what one of the networks did, in the metric that people read first."""
+        """Return a network's value of the headline metric."""
         return self.networks[name].test[self.headline.key]
 
     def to_document(self) -> dict[str, Any]:
-        """Return plain data, for files."""
+        """Return plain data for files."""
         return self.model_dump(mode="json")

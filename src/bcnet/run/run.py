@@ -1,7 +1,7 @@
-"""A run: the one reader of a run directory, for reports, exports, studies and people.
+"""Reader of a run directory, for reports, exports, studies and users.
 
-A run that was stopped anywhere holds some of it; what it has not reached is None or empty. Everything is read when it
-is asked for, and nothing is changed.
+An unfinished run has some of the files; attributes without a file are None or empty. Files are read on access, and
+nothing is changed.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from bcnet.train import ChannelCounts, LossRecords
 
 @dataclass(frozen=True)
 class Network:
-    """A final network, with its one look at the test set.
+    """A final network with its test result.
 
-    `value` is what the `metric` of the run's task came to on so many `images`, `low` and `high` its 95 % interval.
-    `by_class` has the number of test images and the value for each class, by its number, where images have one.
+    `value` is the task's `metric` on this number of images, and `low` and `high` its 95 % interval. `by_class` maps
+    each class number to its number of test images and the value.
     """
 
     label: str
@@ -62,7 +62,7 @@ class Network:
 
 
 class Run:
-    """The content of the run directory `path`.
+    """Content of the run directory `path`.
 
     Example: `bcnet.Run.open("runs/half").networks["searched"].value`.
     """
@@ -77,19 +77,19 @@ class Run:
         """Open a run directory, finished or not.
 
         Raises:
-            RunError: it is none, or its settings are damaged. Whatever is asked for later raises it where its file is.
+            RunError: not a run directory, or corrupt settings. Attributes raise it if their own file is corrupt.
         """
         folder = Path(path)
         return cls(folder, read_settings(folder))
 
     @property
     def status(self) -> Status:
-        """The state of the run, as of now."""
+        """Return the current state of the run."""
         return read_status(self.path)
 
     @cached_property
     def budget(self) -> Budget:
-        """The budget as given; limits on latency, arena and flash have the models that the run was searched by."""
+        """Budget as given; limits on latency, arena and flash have the models of the search."""
         budget = self.settings.budget
         for measure in budget.limits:
             if isinstance(measure, Latency) and self._directory.has(names.LATENCY_MODEL):
@@ -112,12 +112,12 @@ class Run:
 
     @cached_property
     def result(self) -> RunResult | None:
-        """The content of `result.json`; None before the run is finished."""
+        """Content of `result.json`; None before the run is finished."""
         return read_result(self.path) if (self.path / names.RESULT).exists() else None
 
     @cached_property
     def prior(self) -> Prior | None:
-        """The prior over widths; None where there is none, or not yet."""
+        """Prior over widths; None if there is none yet."""
         return None if self.space is None else _prior(self._directory, self.space)
 
     @cached_property
@@ -127,14 +127,14 @@ class Run:
 
     @cached_property
     def networks(self) -> Mapping[str, Network]:
-        """Return what the final networks did: "original", "uniform" and "searched", as far as they are trained."""
+        """Test results of "original", "uniform" and "searched", for networks that are trained."""
         if self._subject is None or self.space is None:
             return {}
         return _networks(self._directory, self.space, self._subject.task.headline)
 
     @cached_property
     def counts(self) -> tuple[IntArray, ...]:
-        """Return how often each channel of each group was trained in the supernet."""
+        """Number of trainings of each channel of each group in the supernet."""
         return _counts(self._directory)
 
     @cached_property
@@ -145,12 +145,12 @@ class Run:
 
     @cached_property
     def examples(self) -> Mapping[str, Any]:
-        """Columns and rows of test images as the report shows them; empty before the networks are trained."""
+        """Columns and rows of test images for the report; empty before the networks are trained."""
         return self._directory.read(names.EXAMPLES) if self._directory.has(names.EXAMPLES) else {}
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Return the names of the classes, or their numbers; none before the network is traced."""
+        """Names or numbers of the classes; empty before the network is traced."""
         return () if self._subject is None else InputFacts.from_dict(self._subject.input, self.path).class_names
 
     @property
@@ -160,30 +160,30 @@ class Run:
 
     @property
     def search_cost(self) -> tuple[float, float | None]:
-        """Return what finding the widths took so far: seconds, and trainings of the original once that is trained."""
+        """Cost of the search so far: seconds, and trainings of the original once that is trained."""
         return search_seconds(self.seconds)
 
     def identity(self, stage: str) -> dict[str, str]:
-        """Return what the tensor files of a stage are marked with."""
+        """Return the marks of a stage's tensor files."""
         return self._directory.identity(stage)
 
     def network(self, which: Which = "searched", factory: ModelLike | None = None) -> nn.Module:
-        """A trained network, in eval mode on the CPU; `factory` as in `bcnet.load`.
+        """Return a trained network in eval mode on the CPU; `factory` is as in `bcnet.load`.
 
         Raises:
-            RunError: the run is not finished, or a file is damaged.
-            ModelError: the factory is needed, or makes another network than the one searched.
+            RunError: the run is not finished, or a file is corrupt.
+            ModelError: the factory is required, or makes another network.
         """
         return FinishedRun.read(self.path, factory).network(which)
 
     def supernet(self, model: ModelLike | None = None) -> Supernet:
-        """The trained supernet, in eval mode on the CPU.
+        """Return the trained supernet in eval mode on the CPU.
 
-        `model` is what the run was given, where that was no name, or a name that imports code.
+        `model` is the model given to the run; required unless it was given by a name that imports no code.
 
         Raises:
-            RunError: there is none, or its file is damaged.
-            ModelError: the model is needed, or is another one than the run's.
+            RunError: there is no supernet, or its file is corrupt.
+            ModelError: the model is required, or is not the run's.
         """
         facts = input_facts(self.path, self.settings)
         wanted = factory_of(self.path, self.settings.model, facts, model)
@@ -254,7 +254,7 @@ def _networks(directory: RunDirectory, space: WidthSpace, metric: Metric) -> dic
         if file.exists():
             _, state = read_tensors(file, directory.identity(label))
             widths = tuple(state["widths"])
-            # An original that was taken over from another run has the costs that were told there.
+            # An original reused from another run has the costs reported there.
             others = space.reference.others if key == "original" else state.get("others", {})
             cost = dataclasses.replace(space.cost(widths), others=others)
             test = measurement_of(state)

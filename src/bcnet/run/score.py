@@ -1,4 +1,4 @@
-"""Scores for people: an accuracy in percent, a negative loss, or the user's own; higher is better."""
+"""Formatting of scores: an accuracy in percent, a negative loss, or a custom score; higher is better."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bcnet.tasks.shown import name_of
 
 
 def fresh_score_text(found: SearchResults) -> str:
-    """The score on fresh images with its interval."""
+    """Format the score on fresh images with its interval."""
     if not found.fresh_images:
         return "not asked again on fresh images"
     low, high = (score_text(end, found.metric, unit=False) for end in found.fresh_interval)
@@ -26,18 +26,18 @@ SEARCH_STAGES = (
     *("calibration", "supernet", "prior", "evolution", "reliability", "trials"),
     *("rescore", "finalists", "pruning"),
 )
-"""Names that the times of what finds the widths are kept under."""
+"""Names of the stages whose times make up the cost of the search."""
 
 
 def search_seconds(seconds: Mapping[str, float]) -> tuple[float, float | None]:
-    """Return what finding the widths took, in seconds and in trainings of the original, from the times by stage."""
+    """Return the cost of the search, in seconds and in trainings of the original, from the times by stage."""
     taken = sum(value for name, value in seconds.items() if name in SEARCH_STAGES)
     original = seconds.get("original", 0.0)
     return taken, taken / original if original > 0 else None
 
 
 def search_cost_text(seconds: Mapping[str, float]) -> str:
-    """Return the same for people; nothing where nothing was searched.
+    """Format the cost of the search; "" if nothing was searched.
 
     Example: "3 min 20 s, 2.4 trainings of the original".
     """
@@ -51,7 +51,7 @@ def search_cost_text(seconds: Mapping[str, float]) -> str:
 
 
 def heuristics_text(found: SearchResults) -> str:
-    """A sentence on the widths that need no search; nothing where none were scored.
+    """Return a sentence on the widths that need no search; "" if none were scored.
 
     Example: "Widths that need no search, by the same scores: balanced 92.10 % at 0.499x, 91.80 % on fresh images."
     """
@@ -64,7 +64,7 @@ def heuristics_text(found: SearchResults) -> str:
 
 
 def measured_text(result: RunResult) -> str:
-    """A line on the latencies that were measured of the networks; nothing without such a limit."""
+    """Return a line with the networks' measured latencies; "" without a latency limit."""
     if result.measured_latency is not None:
         told = ", ".join(f"{name} {LATENCY.text(value)}" for name, value in result.measured_latency.items())
         return f"Latency as measured: {told}; the table has upper bounds, as predicted."
@@ -74,7 +74,7 @@ def measured_text(result: RunResult) -> str:
 
 
 def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
-    """Return the share of the largest class, of the numbers of test images by class."""
+    """Return a sentence on the share of the largest class among the test images."""
     number = max(counts, key=lambda number: (counts[number], -number))
     share = 100 * counts[number] / sum(counts.values())
     return (
@@ -84,9 +84,10 @@ def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
 
 
 def gain_text(result: RunResult) -> str:
-    """Return what the searched network does on the test images, whether it clearly differs from Uniform, what to do.
+    """Compare the searched network with Uniform on the test images: values, whether they clearly differ, and what to
+    do.
 
-    Clear is what exceeds the difference that the images leave to chance in 95 % of cases (`chance`).
+    A difference is clear if it exceeds what chance explains in 95 % of cases for this number of images (`chance`).
 
     Example: "Searched 87.85 %, Uniform 83.20 % test top-1: 4.65 points better, a clear difference on 2,872 inputs."
     """
@@ -106,10 +107,10 @@ def gain_text(result: RunResult) -> str:
 
 
 def chance(one: tuple[float, float, float], two: tuple[float, float, float]) -> float:
-    """Return the difference of two figures, each with the ends of its interval, that is left to chance.
+    """Return the difference of two figures, given as (value, low, high), that chance can explain.
 
-    Newcombe's interval from those of both ("Interval estimation for the difference", 1998, method 10). Two networks
-    see the same images, so that it is rather too wide.
+    Newcombe's interval from both intervals ("Interval estimation for the difference", 1998, method 10). It assumes
+    independent images; both networks see the same ones, so it is conservative.
     """
     (low_value, _, high), (high_value, low, _) = sorted((one, two))
     return math.hypot(high_value - low, high - low_value)
@@ -119,7 +120,7 @@ _TRUST = {"much": "fair", "little": "low", "nothing": "none"}
 
 
 def trust_text(verdict: str, *, of_networks: bool) -> str:
-    """Return how far the scores that chose the widths can be believed, in a word, and what to do.
+    """Describe the trust in the scores in one word, with what to do.
 
     Example: "Trust in the search: low. Train candidates for longer: --effort large."
     """
@@ -135,10 +136,10 @@ def trust_text(verdict: str, *, of_networks: bool) -> str:
 
 
 def measurement_of(state: Mapping[str, Any]) -> Measurement:
-    """Return what a network's file says that it did on the test images.
+    """Return the test result in a network's file.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError, OverflowError: it is no such file.
+        KeyError, TypeError, ValueError, AttributeError, OverflowError: the file has another form.
     """
     figures, errors = ({key: float(v) for key, v in state[part].items()} for part in ("figures", "errors"))
     by_class = {int(number): (int(count), float(mean)) for number, (count, mean) in state["by_class"].items()}

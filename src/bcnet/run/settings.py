@@ -1,8 +1,8 @@
-"""Settings of a run: everything that its result depends on, stored in `settings.json` when it starts.
+"""Settings of a run: everything its result depends on, stored in `settings.json` when it starts.
 
-Every setting is said once, as a field of the model it belongs to, with its unit and its default: the run's own here,
-those of a method beside its code (`bcnet.methods`). The arguments of `bcnet.search`, `settings.json`, YAML files for
-`bcnet search FILE` and the page of the documentation are made from these fields.
+Every setting is one field of the model it belongs to, with its unit and default: those of the run here, those of a
+method beside its code (`bcnet.methods`). The arguments of `bcnet.search`, `settings.json`, YAML files for
+`bcnet search FILE` and the documentation's page of settings are generated from these fields.
 """
 
 from __future__ import annotations
@@ -35,45 +35,48 @@ from bcnet.train import Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
 
 ALL = ("",)
-"""Prefix of the names of all settings (`Settings.identity`)."""
+"""Prefixes of the names of all settings (`Settings.identity`)."""
 
 
 _CHANGEABLE = (*HEALTH, "workers", "at_once")
-"""Settings that are no part of a run's identity."""
+"""Settings that may change when a run is resumed."""
 
 
 class Section(BaseModel):
-    """Settings that belong together."""
+    """A group of settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     title: ClassVar[str] = ""
-    """For people."""
+    """Title for people."""
 
 
 class SpaceSettings(Section):
-    """Settings of the widths that may be chosen."""
+    """Settings of the admissible widths."""
 
     title: ClassVar[str] = "Width space"
 
     num_choices: Count = 20
-    """Widths each group may take, K of floor(l * k / K)."""
+    """Number of widths per group, K in floor(l * k / K)."""
     min_ratio: float = Field(default=0.0, ge=0, le=1)
-    """Smallest width that the search may choose, over the full width of its group; training stays fair."""
+    """Smallest width in the search, as a share of the group's full width; supernet training stays fair."""
     min_width: int | dict[str, int] | None = None
-    """Smallest width of every group, or of those that patterns of layers name; Uniform and balanced keep to it too."""
+    """Smallest width of every group, or of layers matched by patterns; applies to Uniform and balanced widths too."""
     multiple_of: int | Literal["fast", "auto"] | dict[str, int] = "fast"
-    """Make widths, Uniform's too, multiples of this; fast: of 8 or 4, as engines like; auto: by a calibration."""
+    """Width multiple, Uniform's widths included: a number.
+
+    Fast (8 or 4, as engines prefer); auto (from a calibration).
+    """
     ignore: tuple[str, ...] = ()
     """Layers pinned at full width, by pattern (layer4.*)."""
     only: tuple[str, ...] = ()
-    """Search only these layers, by pattern."""
+    """Layers to search, by pattern; all others are pinned."""
     widen: float = Field(default=1.0, ge=1, le=4)
-    """Widest widths over the model's own; 1.5 to search at 1.0 of its MACs."""
+    """Largest width relative to the model's own; 1.5 to search at 1.0 of its MACs."""
 
     @property
     def note(self) -> str:
-        """Return what widths of any number of channels cost on devices, where they may be such; else nothing."""
+        """Return a remark on the cost of unaligned widths on devices if widths may be unaligned; else ""."""
         if self.multiple_of != 1:
             return ""
         return (
@@ -91,99 +94,99 @@ class SpaceSettings(Section):
 
 
 class RunOptions(Section):
-    """Options that most runs leave alone: images held out, the machine, and what the report shows."""
+    """Options that most runs leave unset: held-out images, the machine, and the content of the report."""
 
     title: ClassVar[str] = "Options"
 
     image_size: Count | None = None
-    """Height and width of the images in pixels, where not the model's usual ones; for data given by name."""
+    """Height and width of the images in pixels, for data given by name; default: the model's usual size."""
     validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     """Share of the training images that scores candidates."""
     fresh_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     """Share of the training images that scores the best candidates again."""
     score_batch_size: Count | None = None
-    """Images scored at once, whose statistics batch norm uses (2,048, or fewer of large ones)."""
+    """Batch size of scoring, from which batch norm computes its statistics (2,048, or fewer for large images)."""
     training_seed: Seed | None = None
-    """Seed of the training of networks, where not that of the run."""
+    """Seed of the training of networks; default: that of the run."""
     examples: int = Field(default=4, ge=0, le=24)
-    """Test images that the report shows, with what each network gives."""
+    """Number of test images in the report, with each network's outputs."""
     layout: Layout = "auto"
     """Memory format of the supernet's weights: auto, contiguous or channels_last."""
     threads: int | None = Field(default=None, gt=0, le=4096)
-    """CPU threads (torch's own number, or a container's quota)."""
+    """Number of CPU threads (default: torch's own, or a container's quota)."""
     candidate_threads: int | None = Field(default=None, gt=0, le=4096)
-    """CPU threads of a candidate that is trained by itself (1 where several are trained at once, else `threads`)."""
+    """CPU threads of a candidate's training (1 if several are trained at once, else `threads`)."""
     at_once: int | None = Field(default=None, gt=0, le=4096)
-    """Candidates that are trained at once, in processes of their own (as many as threads, for small networks)."""
+    """Candidates trained at once, in separate processes (for small networks as many as threads)."""
     workers: int | None = Field(default=None, ge=0, le=64)
-    """Processes that decode images in files; 0 decodes in the run's own (one for each core, up to 8)."""
+    """Processes that decode image files; 0 decodes in the main process (one per core, up to 8)."""
     device: str | None = None
-    """cpu or cuda (the best there is)."""
+    """Device: cpu or cuda (the best one available)."""
     processes: Count = 1
-    """Processes that share every batch, as torchrun started them."""
+    """Processes that share every batch, as started by torchrun."""
 
     @property
     def side_by_side(self) -> int:
-        """The candidates that are trained at once, each by one thread; 1 where they follow one after the other."""
+        """Number of candidates trained at once, with one thread each; 1 for one after the other."""
         return self.at_once or (self.threads or 1) // (self.candidate_threads or self.threads or 1)
 
     @property
     def fresh_share(self) -> float:
-        """The share of all images held out that scores the best candidates again."""
+        """Share of all held-out images that scores the best candidates again."""
         return self.fresh_fraction / (self.fresh_fraction + self.validation_fraction)
 
 
 class Settings(Section):
-    """All settings of a run. Where a value is the user's own object, a description of it.
+    """All settings of a run. The user's own objects are represented by descriptions.
 
-    What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`), `workers` and `at_once`, on which no
-    figure depends, may change from one start of a run to the next; all other settings are its identity.
+    `workers`, `at_once` and the recipes' settings for failed steps (`bcnet.train.recipe.HEALTH`) affect no figure and
+    may change when a run is resumed. All other settings are its identity.
 
     Raises:
-        RecipeError: made by `make_settings` from values out of range.
+        RecipeError: from `make_settings`, for invalid values.
     """
 
     title: ClassVar[str] = "Run"
 
     model: str
-    """The network: a name, or what describes the object that was passed in."""
+    """Network: a name, or a description of the object that was passed in."""
     data: str
-    """The data set: a name, or what describes the object that was passed in."""
+    """Data set: a name, or a description of the object that was passed in."""
     limits: dict[str, StrictInt | StrictFloat] = Field(default_factory=dict)
-    """The budget: the most of each measure, a ratio of the original (float) or a count (int)."""
+    """Budget: the limit of each measure, as a ratio of the original (float) or a count (int)."""
     task: str = "classification"
-    """What the network is trained for: classification, or what describes a task of the user's own."""
+    """Task: classification, another task by name, or the description of a custom task."""
     method: Annotated[SerializeAsAny[Method], BeforeValidator(method_from_document)]
-    """How the widths are found."""
+    """Search method."""
     training: Recipe
-    """The recipe of the final networks."""
+    """Recipe of the final networks."""
     start: Start = "scratch"
-    """What networks start from: scratch, the trained original, pretrained weights, or the supernet."""
+    """Initial weights: scratch, the trained original, pretrained weights, or the supernet."""
     seed: Seed = 0
     """Seed of every random draw."""
     loss: str | None = None
-    """Name of a custom loss, in place of cross-entropy."""
+    """Name of a custom loss that replaces cross-entropy."""
     teacher: str | None = None
-    """A network of the user's that others learn from, in place of the original."""
+    """Description of a custom teacher that replaces the original as teacher."""
     custom_score: str | None = None
-    """Name of a custom score, in place of the method's."""
+    """Name of a custom score that replaces the method's."""
     pretrained: str | None = None
-    """Digest of the weights that the model was given to start from."""
+    """Digest of the given pretrained weights."""
     own_stages: tuple[str, ...] = ()
-    """Names of the user's own stages, which come with the library's."""
+    """Names of the user's own stages."""
     space: SpaceSettings = SpaceSettings()
-    """Which widths may be chosen."""
+    """Admissible widths."""
     options: RunOptions = RunOptions()
-    """Options that most runs leave alone."""
+    """Options that most runs leave unset."""
 
     @property
     def budget(self) -> Budget:
-        """The budget, as given; custom measures are known by name only."""
+        """Budget as given; custom measures have their names only."""
         return Budget({measure_called(name): limit for name, limit in self.limits.items()})
 
     @property
     def metric(self) -> Literal["accuracy", "loss", "own"]:
-        """Return what scores are: "accuracy" or "loss", or "own"."""
+        """Kind of the scores: "accuracy", "loss" or "own"."""
         if self.custom_score is not None or self.task != "classification":
             return "own"
         score: Literal["accuracy", "loss"] = getattr(self.method, "score", "accuracy")
@@ -191,17 +194,17 @@ class Settings(Section):
 
     @property
     def training_seed(self) -> int:
-        """The seed of every network that is trained by itself."""
+        """Seed of the training of networks."""
         return self.seed if self.options.training_seed is None else self.options.training_seed
 
     @property
     def supernet_recipe(self) -> Recipe:
-        """The recipe of the supernet, or of the final networks where none is trained or it is still left open."""
+        """Recipe of the supernet; that of the final networks if there is no supernet or its recipe is not set yet."""
         supernet = self.method.training if isinstance(self.method, SupernetMethod) else self.training
         return supernet if isinstance(supernet, Recipe) else self.training
 
     def to_document(self) -> dict[str, Any]:
-        """Return plain data, for files; `from_document` is the inverse."""
+        """Return plain data for files; `from_document` is the inverse."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -209,24 +212,24 @@ class Settings(Section):
         """Return the settings that `to_document` wrote.
 
         Raises:
-            ValidationError: they are no settings of this version.
+            ValidationError: the document is not valid in this version.
         """
         return cls.model_validate(document)
 
     def fingerprint(self) -> str:
-        """Return a hash of the run's identity: it ties the files of a run to each other.
+        """Return a hash of the run's identity, which ties its files together.
 
-        Settings at their defaults do not count, so that a version with one setting more still reads earlier runs.
+        Settings at their defaults are left out, so a version with more settings still reads earlier runs.
         """
         document = json.dumps(_beyond_defaults(self), sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
     def identity(self) -> dict[str, Any]:
-        """Return all settings by dotted names, as JSON takes them, but for those that may change."""
+        """Return the settings that identify the run, by dotted names, as JSON values."""
         return {name: value for name, value in self.flat().items() if name.rpartition(".")[2] not in _CHANGEABLE}
 
     def flat(self) -> dict[str, Any]:
-        """Return all settings by dotted names, `training.lr` for instance."""
+        """Return all settings by dotted names, such as `training.lr`."""
         return _flat(self.to_document())
 
     def resolve(
@@ -237,14 +240,14 @@ class Settings(Section):
         may_fork: bool = False,
         computes_in: Callable[[Precision, Any], bool] = lambda precision, device: True,
     ) -> Settings:
-        """Return the settings with what was left open taken from `stored`, else by the rules of `bcnet.machine`.
+        """Return the settings with unset values taken from `stored`, or chosen by the rules of `bcnet.machine`.
 
-        These are device, threads, precisions, layout and `score_batch_size`; `largest_activation` is in bytes for one
-        image at full width. `may_fork` says that candidates may be trained in copies of this process, `computes_in`
-        whether the network runs in a precision; where it does not, "auto" is fp32.
+        These are device, threads, precisions, layout and `score_batch_size`. `largest_activation` is in bytes for one
+        image at full width. `may_fork`: candidates may be trained in copies of this process. `computes_in`: returns
+        whether the network runs in a precision; if not, "auto" means fp32.
 
         Raises:
-            RecipeError: the device is none that torch has here, or cannot compute in the precision.
+            RecipeError: torch does not have the device here, or it cannot compute in the precision.
         """
         mine = self.options
         before = mine if stored is None else stored.options
@@ -290,7 +293,7 @@ class Settings(Section):
         return self.model_copy(update={"options": options, "method": method, "training": training})
 
     def _threads_of_candidates(self, at_once: int | None, largest_activation: int) -> int | None:
-        """1 where several candidates are to be trained at once, None where each is given all threads."""
+        """Return 1 if several candidates are trained at once, None if each uses all threads."""
         if not self.method.trains_candidates or self.options.processes > 1:
             return None
         small = trains_side_by_side(largest_activation * self.training.batch_size)
@@ -306,10 +309,10 @@ class Settings(Section):
 
 
 def limits_of(budget: Budget) -> dict[str, int | float]:
-    """Return the settings' `limits` of a budget.
+    """Return a budget as the settings' `limits`.
 
     Raises:
-        BudgetError: it is no budget.
+        BudgetError: not a budget.
     """
     if not isinstance(budget, Budget):
         raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
@@ -317,10 +320,10 @@ def limits_of(budget: Budget) -> dict[str, int | float]:
 
 
 def make_settings(**values: Any) -> Settings:
-    """Return checked settings.
+    """Return validated settings.
 
     Raises:
-        RecipeError: the key at fault, what was expected, what was got.
+        RecipeError: the key, the expected value, and the value received.
     """
     try:
         settings = Settings(**values)
@@ -336,10 +339,10 @@ def make_settings(**values: Any) -> Settings:
 
 
 def make_section(kind: type[Section], given: Any, name: str) -> Any:
-    """Return a section from a value of it, a mapping of its fields, or None for the defaults.
+    """Return a section from an object, a mapping of its fields, or None for the defaults.
 
     Raises:
-        RecipeError: the key at fault, what was expected, what was got.
+        RecipeError: the key, the expected value, and the value received.
     """
     if isinstance(given, kind):
         return given
@@ -352,10 +355,10 @@ def make_section(kind: type[Section], given: Any, name: str) -> Any:
 
 
 def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
-    """The fields of the identity that differ from their defaults, those of models inside too, as JSON takes them."""
+    """Return the identity's fields that differ from their defaults, including nested ones, as JSON values."""
     dumped = model.model_dump(mode="json", exclude=set(_CHANGEABLE))
     if isinstance(model, Method) and is_custom(model):
-        return dumped  # whose defaults only the user's code knows
+        return dumped  # defaults are known to the user's code only
     told: dict[str, Any] = {"name": model.name} if isinstance(model, Method) else {}
     for name, field in type(model).model_fields.items():
         if name in _CHANGEABLE:
@@ -365,7 +368,7 @@ def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
         if not field.is_required() and given == default:
             continue
         value = _beyond_defaults(given) if isinstance(given, BaseModel) else dumped[name]
-        if value != {} or not isinstance(default, BaseModel):  # else it differs in what may change alone
+        if value != {} or not isinstance(default, BaseModel):  # otherwise only settings that may change differ
             told[name] = value
     return told
 

@@ -1,6 +1,6 @@
-"""The status of a run: its stages, what it has found, and when it will end. Reading disturbs no run.
+"""Status of a run: its stages, its best candidate, and its expected end. Reading does not disturb the run.
 
-Whatever can be read is told; what cannot is listed among the problems.
+Everything readable is reported; the rest is listed as problems.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GOING_ON = {
 
 @dataclass(frozen=True)
 class StageStatus:
-    """A stage, and whether it is `finished`, the one at `hand`, or `ahead`."""
+    """Progress of one stage: "finished", "at hand" (running) or "ahead"."""
 
     record: StageRecord
     state: Literal["finished", "at hand", "ahead"]
@@ -48,13 +48,14 @@ class StageStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a run. Times are seconds since 1970, accuracies percent; higher scores are better.
+    """State of a run. Times are seconds since 1970, accuracies percent; higher scores are better.
 
-    `state` is "running" while a process holds the directory, "finished" with a result, "in part" where all that was
-    asked for is done and that was no whole search, "failed" with the reason in `message`, and "stopped" when it can be
-    gone on with. `since` is when that began. `ends` is when a running run is expected to end, None where that is
-    unknown. `evaluations` is None before the search. `limits` are those of the budget in absolute counts, as far as the
-    original's are known.
+    `state`: "running" while a process holds the directory; "finished" with a result; "in part" if everything requested
+        is
+    done but that was not a whole search; "failed" with the reason in `message`; "stopped" if it can be resumed. `since`
+    is when the state began. `ends` is the expected end of a running run, or None. `evaluations` is None before the
+    search. `limits` are those of the budget in absolute counts, as far as the original's costs are known.
+
     """
 
     folder: str
@@ -77,7 +78,7 @@ class Status:
 
 
 def read_status(folder: str | Path) -> Status:
-    """The status of the run in `folder`, be it running, stopped, killed, finished, damaged or not begun.
+    """Return the status of the run in `folder`: running, stopped, killed, finished, corrupt or not started.
 
     Raises:
         RunError: there is no such folder, or it holds something else.
@@ -100,7 +101,7 @@ def read_status(folder: str | Path) -> Status:
 
 
 class _Reader:
-    """Reads the files of one directory and collects what is wrong with them."""
+    """Reads the files of one directory and collects problems."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,7 +112,7 @@ class _Reader:
         self.result = self._result()
 
     def status(self) -> Status:
-        """Return what the files say, as far as they can be read."""
+        """Return the status from all readable files."""
         state = self._state()
         record = self.record if self.record is not None else Record("stopped", 0, "", 0.0, 0.0)
         running = state == "running"
@@ -150,7 +151,7 @@ class _Reader:
         return "in part" if self.record.state == "finished" else self.record.state
 
     def _stages(self, record: Record, running: bool) -> tuple[StageStatus, ...]:
-        """The finished ones first: what a stage needs, as candidates need the original, is run before it."""
+        """Return the stages, finished ones first, since a needed stage runs before the stage that needs it."""
         stages = []
         for stage in record.stages:
             done = (self.path / stage.file).exists() if stage.file else stage.done >= stage.total
@@ -162,7 +163,7 @@ class _Reader:
         return tuple(sorted(stages, key=lambda stage: _IN_TURN.index(stage.state)))
 
     def _limits(self) -> dict[str, float]:
-        """The limits of the budget as counts, as far as they are known."""
+        """Return the limits of the budget as counts, as far as they are known."""
         subject = self.subject
         costs = {} if subject is None else {"macs": subject.macs, "params": subject.params, **subject.others}
         given = {re.split("[ :]", name)[0]: limit for name, limit in self.settings.get("limits", {}).items()}
@@ -215,14 +216,14 @@ def _method_of(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _limit(given: int | float | None, reference: float | None) -> float | None:
-    """The limit as a count, as `Budget.resolve` makes it."""
+    """Return the limit as a count, like `Budget.resolve`."""
     if isinstance(given, float):
         return None if reference is None else max(1, math.floor(given * reference))
     return given
 
 
 def _headline(result: RunResult) -> dict[str, Any]:
-    """Return what the networks cost and did; `headline` is for people: "91.52 % test top-1"."""
+    """Return costs and test results of the networks; `headline` is for people: "91.52 % test top-1"."""
     metric = result.headline
     keys = {"macs", "macs_ratio", "params", "test"}
     return {
@@ -233,7 +234,7 @@ def _headline(result: RunResult) -> dict[str, Any]:
 
 
 def _is_held(path: Path) -> bool:
-    """Return whether a process works in the directory: it holds the lock, which ends with the process."""
+    """Return whether a process holds the directory's lock, which is released when the process ends."""
     try:
         with open(path / "lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -252,14 +253,14 @@ def _owner(path: Path) -> int | None:
 
 
 def as_document(status: Status) -> dict[str, Any]:
-    """The status as plain data, with the time it was read."""
+    """Return the status as plain data with the time of reading."""
     document = dataclasses.asdict(status)
     document["stages"] = [{**dataclasses.asdict(stage.record), "state": stage.state} for stage in status.stages]
     return {"format": 1, "read": time.time(), **document}
 
 
 def status_lines(found: Status) -> Iterator[str]:
-    """Yield the status in lines for people."""
+    """Yield the status as lines of text."""
     yield _state_line(found)
     if found.settings:
         s = found.settings

@@ -1,4 +1,4 @@
-"""The content of `space.json`: what a run works on. Written when it is traced; importing this loads no torch."""
+"""The content of `space.json`: model, data and width space of a run. Importing this module loads no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bcnet.run.result import Number, TaskResult
 
 
 class _Part(BaseModel):
-    """Has the fields of what it stores, which this module may not import: another one is refused."""
+    """Mirrors a class that this module may not import; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +34,7 @@ class Group(_Part):
 
 
 class Fixed(_Part):
-    """A dimension that keeps its width, and why (`bcnet.space.FixedDimension`)."""
+    """A dimension with a fixed width, and the reason (`bcnet.space.FixedDimension`)."""
 
     name: str
     dim: NonNegativeInt
@@ -46,11 +46,11 @@ class Fixed(_Part):
 
 
 class Subject(BaseModel):
-    """The model and the data of a run, and the width space of the model.
+    """The model and data of a run, and the model's width space.
 
-    `fingerprint` is the space's, `images` the data's digest; the same run finds both as they were. `input` is an
-    `InputFacts` as plain data. `macs`, `params` and `others` are the original's. `layers` and `live` hold the terms of
-    costs, as `LayerTerms.to_dict` and `Polynomial.to_list` give them.
+    `fingerprint` is the space's and `images` the data's digest; both must be the same when the run is resumed. `input`
+    is an `InputFacts` as plain data. `macs`, `params` and `others` are the original's costs. `layers` and `live` hold
+    cost terms, as from `LayerTerms.to_dict` and `Polynomial.to_list`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -71,10 +71,10 @@ class Subject(BaseModel):
 
 
 def subject_of(document: Mapping[str, Any], path: Path) -> Subject:
-    """Return the subject that `document` holds, the content of the `space.json` of the run in `path`.
+    """Return the subject in `document`, the content of the `space.json` of the run in `path`.
 
     Raises:
-        RunError: it holds none of this version.
+        RunError: the document is not valid in this version.
     """
     try:
         return Subject.model_validate(document)
@@ -91,9 +91,9 @@ def not_of_this_version(path: Path) -> RunError:
 
 
 def read_subject(path: Path) -> Subject:
-    """Return what the run in `path` works on.
+    """Return the model, data and space of the run in `path`.
 
     Raises:
-        RunError: the file is missing, damaged or of another version.
+        RunError: the file is missing, corrupt or from another version.
     """
     return subject_of(read_document(path / names.SPACE), path)

@@ -1,4 +1,4 @@
-"""Widths as people have them: numbers, a table by group, a file, a run, or those that authors published."""
+"""Parse widths from a list, mapping, JSON file, run directory or "published:VARIANT"."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _RULE = (
 
 
 def resolve_widths(given: WidthsLike, space: WidthSpace, model: nn.Module, name: str = "") -> Widths:
-    """The widths meant by `given`, one for each group of `space`, which was traced from the model called `name`.
+    """Return the widths given by `given`, one for each group of `space`, which was traced from the model called `name`.
 
-    - numbers, in the order of the groups: a sequence, or text with commas;
+    - numbers in the order of the groups: a sequence, or comma-separated text;
     - a mapping of every group's name to its width;
-    - a file: JSON of either, or `result.json` or `architecture.json` of a run; or the run directory itself;
-    - `published:VARIANT`: what authors published for the model, `published:0.5x` for vgg19.
+    - a file: JSON of either, or a run's `result.json` or `architecture.json`; or the run directory;
+    - `published:VARIANT`: widths published by the authors, such as `published:0.5x` for vgg19.
 
     Raises:
-        WidthError: none of these, or widths that do not belong to the space.
-        ModelError: nothing was published for the model, or not this variant.
+        WidthError: none of these, or widths that do not fit the space.
+        ModelError: no published widths for the model or variant.
     """
     if isinstance(given, Mapping):
         found = _by_group(given, space, "widths by group")
@@ -71,7 +71,7 @@ def _from_file(path: Path, space: WidthSpace) -> Widths:
 
 
 def _table(document: dict[str, Any]) -> dict[str, Any]:
-    """Group -> width, out of a result, an architecture, or as it is."""
+    """Return a mapping of groups to widths from a result, an architecture, or such a mapping."""
     if isinstance(document.get("widths"), dict):
         return dict(document["widths"])
     groups = document.get("groups")

@@ -1,4 +1,4 @@
-"""The subject of a run: the model, its width space, and the data cut into its parts."""
+"""The workload of a run: the model, its width space, and the data split into parts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from bcnet.supernet.initialisation import is_trained
 from bcnet.tasks import Classification, Imitation, Task, task_named
 from bcnet.train import EpochBatches, derived_generator, derived_seed
 
-_DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
+_DIGEST = re.compile(r" [0-9a-f]{12}$")  # end of the description of a data set that was passed in
 
 _CONTIGUOUS = (
     "Images and weights are contiguous: the network, or a narrower one, does not run on channels-last images, which "
@@ -57,11 +57,11 @@ Factory = Callable[[], nn.Module]
 
 @dataclass(frozen=True)
 class Source:
-    """A model and a data set that fit each other, with the names under which the settings know them.
+    """A model and a matching data set, with their names in the settings.
 
-    `data_digest` tells images and labels from any others, `pretrained` the weights that the model was given.
-    `notes` say what a person should know, `own` are functions of the user's, `task` is what the
-    model is trained for.
+    `data_digest` identifies images and labels, `pretrained` the weights given for the model. `notes` are remarks for
+    the user, `own` the user's functions, and `task` is the training task.
+
     """
 
     model_name: str
@@ -77,17 +77,17 @@ class Source:
 
     @property
     def input(self) -> InputFacts:
-        """Return what the networks take."""
+        """Inputs and outputs of the networks."""
         return _input_of(self.data, self.task)
 
     @property
     def may_fork(self) -> bool:
-        """Return whether copies of this process may read the data: what is in memory, not a loader or open files."""
+        """Return whether forked processes can read the data: true for data in memory, not for loaders or open files."""
         return can_fork() and self.data.in_memory
 
     @property
     def layout(self) -> Layout:
-        """Memory format of images and of networks trained by themselves."""
+        """Memory format of images and of separately trained networks."""
         return "channels_last" if self.data.channels_last else "contiguous"
 
     def made_contiguous(self) -> Source:
@@ -96,10 +96,10 @@ class Source:
         return dataclasses.replace(self, data=data, notes=(*self.notes, _CONTIGUOUS))
 
     def largest_activation(self) -> int:
-        """Bytes of the largest activation of the model for one image; 0 where it does not run on the images."""
+        """Bytes of the model's largest activation for one image; 0 if it does not run on the images."""
         try:
             return largest_activation(copy.deepcopy(self.model).eval(), self.example())
-        except Exception:  # tracing says what is wrong with it
+        except Exception:  # tracing reports the error
             return 0
 
     def computes_in(self, precision: Precision, device: torch.device) -> bool:
@@ -107,7 +107,7 @@ class Source:
         return computes_in(precision, self.model, self.example(), device)
 
     def example(self) -> Nest:
-        """Two network inputs, `(2, ...)`."""
+        """Return two network inputs, `(2, ...)`."""
         if isinstance(self.data, Loaders):
             return take_images(self.data.held_out[0], slice(2))
         return self.data.normaliser(self.data.train.pixels[:2])
@@ -117,8 +117,8 @@ class Source:
 class Workload:
     """A source with its width space and the parts of its data, on the run's device.
 
-    `budget` is as given, and `space` tells costs in all of its measures.
-    `model` is as wide as the space, `original` the network that was given; they are one unless the space is widened.
+    `budget` is as given, and `space` computes all of its measures. `model` is as wide as the space and `original` is
+    the given network; they are the same unless the space is widened.
     """
 
     source: Source
@@ -129,7 +129,7 @@ class Workload:
     parts: Parts
 
     def limited_by(self, budget: Budget) -> Workload:
-        """Return the workload under the same budget, a measure of which has come to its model.
+        """Return the workload under the same budget, after a measure of it got its model.
 
         Raises:
             BudgetError: the budget is below the narrowest network.
@@ -142,34 +142,34 @@ class Workload:
 
     @property
     def data(self) -> DataSet | Loaders:
-        """All the data."""
+        """All data."""
         return self.source.data
 
     @property
     def training_batches(self) -> EpochBatches:
-        """Return what the supernet learns from."""
+        """Training batches of the supernet."""
         return self.parts.training
 
     @property
     def all_training(self) -> EpochBatches:
-        """Return what final networks learn from."""
+        """Training batches of the final networks."""
         return self.parts.all_training
 
     @property
     def macs_of_answers(self) -> float:
-        """Multiply-adds of the original for each training input of every epoch; 0 unless it answers anew in each."""
+        """Multiply-adds per training input and epoch for targets from the original; 0 unless it runs in every epoch."""
         batches = self.parts.training
         every_time = isinstance(batches, ImitatedBatches) and not batches.answers_once
         return float(self.space.reference.macs) if every_time else 0.0
 
     @property
     def validation(self) -> list[Batch]:
-        """Return what scores candidates, in equal fixed batches."""
+        """Equal fixed batches for scoring candidates."""
         return self.parts.validation
 
     @property
     def fresh(self) -> list[Batch]:
-        """Return what scores the best candidates again, in equal fixed batches."""
+        """Equal fixed batches for scoring the best candidates again."""
         return self.parts.fresh
 
 
@@ -182,10 +182,10 @@ def _input_of(data: DataSet | Loaders, task: Task) -> InputFacts:
 
 
 def task_of(task: Task | str | None) -> Task:
-    """The task that was given, by its name perhaps; classification where none was.
+    """Return the task, given as an object or by name; classification by default.
 
     Raises:
-        RecipeError: no task.
+        RecipeError: not a task.
     """
     if isinstance(task, str):
         return task_named(task)
@@ -195,12 +195,12 @@ def task_of(task: Task | str | None) -> Task:
 
 
 def _check_weights(network: nn.Module) -> nn.Module:
-    """The network, if its weights are there, in single precision, and can be trained.
+    """Return the network if its weights exist, are in single precision and can be trained.
 
-    Layers that have none before they run once are told of by `copy_network`.
+    `copy_network` reports lazy layers.
 
     Raises:
-        ModelError: they are not.
+        ModelError: a condition is violated.
     """
     parameters = {name: tensor for name, tensor in network.named_parameters() if not is_lazy(tensor)}
     if parameters and not any(tensor.requires_grad for tensor in parameters.values()):
@@ -228,18 +228,18 @@ def _check_weights(network: nn.Module) -> nn.Module:
 
 
 def is_name(model: str) -> bool:
-    """Return whether the settings' `model` is a name, not the description of an object that was passed in."""
+    """Return whether the settings' `model` is a name, not the description of an object."""
     return " " not in model
 
 
 def refuse_to_import(name: str, place: Path) -> None:
-    """Raise ModelError where the model that a file names would import code: the file may be untrusted."""
+    """Raise ModelError if a model named in a file would import code, since the file may be untrusted."""
     if imports_code(name):
         raise ModelError(_untrusted_message("model", name, place))
 
 
 def refuse_data_code(name: str, place: Path) -> None:
-    """Raise DataError where the data that a file names would import code: the file may be untrusted."""
+    """Raise DataError if data named in a file would import code, since the file may be untrusted."""
     if data_imports_code(name):
         raise DataError(_untrusted_message("data", name, place))
 
@@ -262,15 +262,14 @@ def open_source(
     task: Task | None = None,
     own_weights: bool = False,
 ) -> Source:
-    """Load data and make the model for it, with the `pretrained` weights where there are any.
+    """Load data and make the model for them, with the `pretrained` weights if given.
 
-    A module, or what a function of the user's makes, counts as pretrained by itself where its weights are trained
-    (`is_trained`), or where `own_weights` says so. A model given by name gets the data's classes and channels, and the
-    data the model's usual image size unless `image_size` says otherwise. A model of the user's own gets the images as
-    they are.
+    A module, or the result of the user's factory, counts as pretrained if its weights are trained (`is_trained`) or if
+    `own_weights` says so. A model given by name gets the data's classes and channels, and the data get the model's
+    usual image size unless `image_size` is given. The user's own model gets the images unchanged.
 
     Raises:
-        ModelError: an unknown model, or a factory that gives none.
+        ModelError: an unknown model, or a factory that does not return one.
         DataError: an unknown or unusable data set.
     """
     spec = create(model) if isinstance(model, str) else None
@@ -289,7 +288,7 @@ def open_source(
         torch.manual_seed(derived_seed(seed, "model"))
         facts = _input_of(loaded, aim)
         channels, height = facts.channels_and_size
-        # Without labels a model by name has its usual number of classes.
+        # Without labels, a model by name has its default number of classes.
         name, network, factory = make_model(model, facts.num_classes or None, channels, height)
     weights = None
     notes: list[str] = []
@@ -318,7 +317,7 @@ def open_source(
 
 
 def _loads_weights(factory: Factory | None, network: nn.Module) -> bool:
-    """Return whether a factory gives the weights of `network` again under another seed: then they are not drawn."""
+    """Return whether a factory returns the same weights under another seed: then they are loaded, not random."""
     if factory is None:
         return False
     with torch.random.fork_rng(devices=[]):
@@ -329,7 +328,7 @@ def _loads_weights(factory: Factory | None, network: nn.Module) -> bool:
 
 
 def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | None) -> DataSet | Loaders:
-    """Return the data by name, or in whatever form they come; for an imitation they may be inputs alone."""
+    """Return the data given by name or in any other form; for an imitation they can be inputs alone."""
     if isinstance(data, str) and isinstance(task, Imitation) and data.startswith("inputs:"):
         return task.read(data.partition(":")[2], image_size)
     if isinstance(data, str) and not data_imports_code(data):
@@ -340,13 +339,13 @@ def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | N
 
 
 def _with_imitation(source: Source, task: Imitation) -> Source:
-    """Return the source with the kinds of the outputs that are imitated, and a note that says them."""
+    """Return the source with the kind of each imitated output, and a note that lists them."""
     network = copy.deepcopy(source.model).eval()
     example = source.example()
     try:
         with torch.no_grad():
             first, again = (call_network(network, example) for _ in range(2))
-    except Exception:  # tracing says what is wrong with it
+    except Exception:  # tracing reports the error
         return source
     known = task.of(network, first, again, _answer_to_one(network, example, first))
     note = f"The network's outputs are imitated as {' and '.join(known.kinds)}; the original is not trained."
@@ -355,7 +354,7 @@ def _with_imitation(source: Source, task: Imitation) -> Source:
 
 @torch.no_grad()
 def _answer_to_one(network: nn.Module, example: Nest, answer: Any) -> Any:
-    """The outputs for the first input alone; of a network that takes no batch of one, the `answer` to both."""
+    """Return the outputs for the first input alone; `answer` itself if the network accepts no batch of one."""
     try:
         return call_network(network, take_images(example, slice(1)))
     except Exception:
@@ -365,16 +364,16 @@ def _answer_to_one(network: nn.Module, example: Nest, answer: Any) -> Any:
 def prepare(
     source: Source, settings: Settings, budget: Budget | None = None, space: WidthSpace | None = None
 ) -> Workload:
-    """Trace the width space and cut the data, failing early where something cannot work.
+    """Trace the width space and split the data, raising early if something cannot work.
 
-    `budget` is that of the settings, with the measures themselves; needed where one is the user's own. `space` is the
-    width space where it has been traced.
+    `budget` is that of the settings with its measures; required if one is custom. `space` is the width space if it is
+    traced already.
 
     Raises:
         TraceError: the model does not run on the images, or has nothing to search.
         BudgetError: the budget is below the narrowest network.
         DataError: too few images for a batch or a split.
-        RecipeError: too few batches for what the settings ask for.
+        RecipeError: too few batches for the settings.
     """
     example = source.example()
     space = trace(source.model, example, settings) if space is None else space
@@ -383,7 +382,7 @@ def prepare(
         source = source.made_contiguous()
     limits = settings.budget if budget is None else budget
     fitted = [measure for measure in limits.limits if isinstance(measure, (Latency, OnMicrocontroller))]
-    if all(measure.countable for measure in fitted):  # else once the first stages have measured (`limited_by`)
+    if all(measure.countable for measure in fitted):  # otherwise after the first stages have measured (`limited_by`)
         space = space.with_measures(limits)
         space.feasible(limits)
         space.uniform(limits)
@@ -400,7 +399,7 @@ def prepare(
 
 
 def _narrow_ones_run_channels_last(model: nn.Module, space: WidthSpace, example: Nest) -> bool:
-    """Try the narrowest network, whose feature maps may have one channel, and the one of the widest choices below."""
+    """Run the narrowest network, whose maps may have one channel, and one with the second widest choices."""
     own = own_space(model, space)
     nearly_full = tuple(group.choices[-2:][0] for group in own.groups)
     networks = (
@@ -411,17 +410,17 @@ def _narrow_ones_run_channels_last(model: nn.Module, space: WidthSpace, example:
 
 
 def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, settings: Settings) -> nn.Module:
-    """A newly initialised network as wide as the widened `space`."""
+    """Return a newly initialised network as wide as the widened `space`."""
     generator = derived_generator(settings.seed, "widened model")
     return build(model, space, space.full, factory=factory, generator=generator)
 
 
 def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
-    """The model's width space as the settings want it; `example` is a batch of two inputs.
+    """Return the model's width space under the settings; `example` is a batch of two inputs.
 
     Raises:
-        BudgetError: multiples are to be those that pay on a device, and no calibration says which.
-        TraceError: as `WidthSpace.trace`.
+        BudgetError: multiples depend on a device, but there is no calibration.
+        TraceError: as for `WidthSpace.trace`.
     """
     options = settings.space
     if options.multiple_of == "auto":
@@ -453,22 +452,22 @@ def _usual_size(spec: ModelSpec) -> int | None:
 def make_model(
     model: ModelLike, classes: int | None, channels: int, image_size: int
 ) -> tuple[str, nn.Module, Factory | None]:
-    """The settings' name for a model, the module, and what makes another one of it.
+    """Return the settings' name of a model, the module, and its factory.
 
-    A model given by name gets the classes, channels and image size; others are as they are.
+    A model given by name gets the classes, channels and image size; others are unchanged.
 
     Raises:
-        ModelError: an unknown model, a factory that gives none, or weights that cannot be trained as they are.
+        ModelError: an unknown model, a factory that does not return one, or weights that cannot be trained.
         TraceError: a network that cannot be copied.
     """
     if isinstance(model, str):
         spec = create(model, classes, in_channels=channels, image_size=image_size)
         return model, _check_weights(spec.build()), spec.build
-    from bcnet.space.tracing import copy_network  # slow to import, for those who open no run
+    from bcnet.space.tracing import copy_network  # slow to import
 
     if isinstance(model, nn.Module):
         model = _check_weights(undo_compile(model))
-        copy_network(model)  # what cannot be copied is refused before anything is done with it
+        copy_network(model)  # refuse early what cannot be copied
         return f"{type(model).__qualname__} {digest_of(model.state_dict())}", model, None
     if not callable(model):
         raise ModelError(f"a model is an nn.Module, a function that makes one, or a name; got {type(model).__name__}")
@@ -495,16 +494,17 @@ def _check_outputs(source: Source, example: Nest) -> None:
         source.task.check(outputs, source.data.num_classes)
         _check_batch(network, example)
         if isinstance(source.data, Loaders) and not source.task.imitates:
-            # Targets that do not fit the outputs, as masks of another shape, are told of before anything is written.
+            # Targets that do not fit the outputs, such as masks of another shape, are reported before anything is
+            # written.
             source.task.score(outputs, take_images(source.data.held_out[1], slice(2)))
 
 
 def _check_batch(network: nn.Module, example: Nest) -> None:
-    """Raise ModelError where a network that takes the two inputs of the example takes neither three nor four."""
+    """Raise ModelError if a network that accepts the example's two inputs accepts neither three nor four."""
     try:
         call_network(network, map_tensors(lambda tensor: torch.cat([tensor, tensor[:1]]), example))
     except Exception as error:
-        with suppress(Exception):  # of pairs it may take any number
+        with suppress(Exception):  # it may take pairs only
             call_network(network, map_tensors(lambda tensor: torch.cat([tensor, tensor]), example))
             return
         raise ModelError(
@@ -522,7 +522,7 @@ _UNKNOWN = (
 
 
 def _labels_of(data: DataSet | Loaders) -> torch.Tensor | None:
-    """Return the class numbers of the training images, or of a validation loader; None where targets are no such."""
+    """Return the class numbers of the training images or of a validation loader; None for other targets."""
     return data.train.labels if isinstance(data, DataSet) else data.labels
 
 

@@ -1,6 +1,6 @@
-"""The stages of a run, each reading its output from the run directory where it is finished, and else making it.
+"""Stages of a run. A stage reads its output from the run directory if it is finished, and computes it otherwise.
 
-To add one, write a `Stage` in a file of its own.
+To add a stage, subclass `Stage` in one file.
 """
 
 from bcnet.stages.base import Context, Stage

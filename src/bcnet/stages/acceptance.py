@@ -1,9 +1,10 @@
-"""Accepting widths under a latency: only once they have been timed themselves, where the model is of this machine.
+"""Acceptance of widths under a latency limit: they are timed first, if the latency model is of this machine.
 
-A model errs on single networks, and a search looks for those it errs on. So the best are timed, and where none keeps to
-the limit the model is fitted again, with what was measured: those that it says may hold come next. Where none of these
-does either, the search goes on. To time a network takes a moment, to score it a training: widths are therefore timed
-before they are scored, those that need no search among them, and scored are those that hold.
+A latency model has errors, and a search finds the networks where it errs. So the best candidates are timed. If none
+satisfies the limit, the model is fitted again with these measurements, and the candidates that it then predicts to be
+fast enough are timed next. If none of these satisfies it either, the search continues. Timing a network takes a moment
+and scoring it a training, so new widths, including those that need no search, are timed before they are scored, and
+only those that satisfy the limit are scored.
 """
 
 from __future__ import annotations
@@ -29,21 +30,27 @@ from bcnet.stages.calibration import is_here, latency_of, time_networks
 
 _MOST_ROUNDS = 3
 _MORE = 8  # candidates of a round
-_AT_ONCE = 8  # candidates that are timed in turns
+_AT_ONCE = 8  # candidates timed in turns
 _TRIES = 8
-_SHARES = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.8, 0.75)  # of the limit, under which more is proposed until some hold
+_SHARES = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.8, 0.75)  # shares of the limit, tried in turn
 
 
 @dataclass(frozen=True)
 class Round:
-    """Widths to score where all of the best were too slow; `free` of them need no search. All hold as measured."""
+    """Widths to score if all of the best were too slow.
+
+    `free` of them need no search. All satisfy the limit as measured.
+    """
 
     widths: tuple[Widths, ...]
     free: tuple[Widths, ...]
 
 
 class Acceptance:
-    """Tells the best of a search that keep to the latency. All do where none is limited, or it is another machine's."""
+    """Selects the best candidates of a search that satisfy the latency limit as measured.
+
+    Without a latency limit, or with a model of another machine, all of them do.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -53,17 +60,18 @@ class Acceptance:
 
     @property
     def free(self) -> set[Widths]:
-        """The widths that need no search, of the last round."""
+        """Widths of the last round that need no search."""
         if self._rounds:
             return set(self._rounds[-1].free)
         workload = self._context.workload
         return set(heuristic_widths(Problem.of(workload.space, workload.budget)).values())
 
     def keep_limit(self, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
-        """Return the `best` candidates that keep to the latency as measured; else the first of `others` that do.
+        """Return the `best` candidates that satisfy the latency limit as measured; otherwise the first of `others` that
+        do.
 
-        After each try the model is fitted again, with what was measured: of `others`, in their order, those are next
-        that it says may hold. None where none of several tries does.
+        After each attempt the model is fitted again with the new measurements, and the next of `others`, in order, that
+        it predicts to be fast enough are timed. None if several attempts fail.
         """
         batch = list(best)
         for _ in range(_TRIES):
@@ -82,7 +90,7 @@ class Acceptance:
         return []
 
     def another_round(self, searcher: Searcher, candidates: Sequence[Candidate]) -> bool:
-        """Find more widths that hold, and keep them for the search to score; whether there are any."""
+        """Find further widths that satisfy the limit and store them for scoring; return whether there are any."""
         if len(self._rounds) == _MOST_ROUNDS or not self._is_measured:
             return False
         found = self._propose(searcher, candidates)
@@ -99,7 +107,7 @@ class Acceptance:
         return True
 
     def error(self) -> RunError:
-        """Return what to say where nothing was accepted."""
+        """Return the error for a search in which nothing was accepted."""
         assert self._asked is not None, "something was too slow"
         kept = "supernet" if self._context.settings.method.trains_supernet else "original"
         advice = f"the same command with --reuse RUN --out NEW, which trains no {kept} again"
@@ -111,7 +119,10 @@ class Acceptance:
         )
 
     def _propose(self, searcher: Searcher, candidates: Sequence[Candidate]) -> Round:
-        """Under the limit as corrected, and where too few hold under less, until some do; the widest first."""
+        """Propose widths under the corrected limit, and under smaller ones until enough satisfy it.
+
+        The widest first.
+        """
         workload = self._context.workload
         within = Problem.of(workload.space, workload.budget)
         scored = {c.widths for c in candidates}
@@ -120,7 +131,7 @@ class Acceptance:
         for share in _SHARES:
             try:
                 problem = corrected_problem(workload, self.slow, share)
-            except BudgetError:  # as measured, no network of the space is quick enough
+            except BudgetError:  # as measured, every network of the space is too slow
                 break
             further = searcher.further(problem, candidates)
             if not further:
@@ -137,9 +148,9 @@ class Acceptance:
         return Round(tuple(w for w in first if w not in scored)[:_MORE], tuple(free.values()))
 
     def _quick(self, widths: Sequence[Widths]) -> set[Widths]:
-        """Return those that hold as measured; the others are remembered as slow."""
+        """Return the widths that satisfy the limit as measured; record the others as slow."""
         found = time_networks(self._context, widths) or {}
-        # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
+        # Widths within noise of the limit count as slow: among many candidates, one would pass by luck.
         found = {w: dataclasses.replace(m, nanoseconds=m.nanoseconds * (1 + m.noise)) for w, m in found.items()}
         quick = {w for w, m in found.items() if m.nanoseconds <= self._limit}
         self.slow |= {w: m for w, m in found.items() if w not in quick}
@@ -157,10 +168,11 @@ class Acceptance:
 
 
 def rounds_of(context: Context) -> tuple[Round, ...]:
-    """Return what was scored beside the search's own candidates, since all of its best were too slow.
+    """Return the rounds that were scored in addition to the search's own candidates because all of its best were too
+    slow.
 
     Raises:
-        RunError: the file is damaged.
+        RunError: the file is corrupt.
     """
     if latency_of(context.workload.budget) is None or not context.directory.has(names.LATENCY_ROUNDS):
         return ()
@@ -176,7 +188,7 @@ def _read(document: Mapping[str, Any]) -> Round:
 
 
 def corrected_problem(workload: Workload, slow: Mapping[Widths, TimedNetwork], share: float = 1.0) -> Problem:
-    """Return the problem with latencies corrected by networks that were too slow, under a share of their limit.
+    """Return the problem with latencies corrected by the networks that were too slow, under a share of their limit.
 
     Raises:
         BudgetError: the narrowest network of the space is too slow.
@@ -187,12 +199,12 @@ def corrected_problem(workload: Workload, slow: Mapping[Widths, TimedNetwork], s
         corrected if m == corrected else m: round(share * limit) if m == corrected else limit
         for m, limit in limits.items()
     }
-    unmeasured = dataclasses.replace(workload.space, measures=())  # a space keeps the model that it has
+    unmeasured = dataclasses.replace(workload.space, measures=())  # a space keeps its first model
     return Problem.of(unmeasured, Budget(given))
 
 
 def corrected_latency(workload: Workload, slow: Mapping[Widths, TimedNetwork]) -> Latency:
-    """By a model that has seen the `slow` networks too, and with what they still take more in the median."""
+    """Return the latency with a model fitted to the `slow` networks too, plus their median remaining excess."""
     asked = latency_of(workload.budget)
     assert asked is not None, "what was slow was limited"
     assert asked.model is not None, "what was slow was predicted"

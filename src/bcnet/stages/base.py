@@ -1,8 +1,8 @@
-"""Stages: the base class, and the parts that all stages share.
+"""Base class of stages, and the parts that all stages share.
 
-A stage has a name, says which settings its outcome depends on and which stages it needs, how much work it is, and what
-files it leaves: `run` makes them, `load` reads them. What is finished is never run again, whatever happened meanwhile.
-A stage of your own is a subclass, given as `bcnet.search(..., stages=[Mine()])`.
+A stage has a name. It declares the settings that its output depends on, the stages it needs, its work, and its files:
+`run` writes them, `load` reads them. A finished stage is never run again. To add one, pass an instance of a subclass to
+`bcnet.search(..., stages=[Mine()])`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress
 
 _T = TypeVar("_T")
 TRAINING = ("training.", "teacher", "start", "options.training_seed")
-"""Settings that every network trained by itself depends on."""
-TRAINING_PASS = 3  # forward passes: a backward pass is two of them
+"""Settings that the training of every network depends on."""
+TRAINING_PASS = 3  # forward passes of a training step: a backward pass costs two
 
 
 @dataclass(frozen=True)
 class Context:
-    """The context of every stage. All processes of `world` go through all stages; `reporter` is silent on all but one.
+    """Context of every stage. All processes of `world` run all stages; `reporter` is silent on all but one.
 
-    `stages` are those of the run, in order. Training is saved every `checkpoint_seconds`, for the result it makes no
-    difference.
+    `stages` are those of the run, in order. Training is saved every `checkpoint_seconds`, which does not affect its
+    result.
+
     """
 
     settings: Settings
@@ -51,13 +52,13 @@ class Context:
 
     @classmethod
     def of_run(cls, run: str | Path, **changes: Any) -> Context:
-        """Return what the stages of a run of model and data by name are given, with `changes` of its settings.
+        """Return the context of a finished or unfinished run whose model and data are given by name.
 
-        For trying a stage, or a score, on what a run has made; the run directory is not locked.
-
+        It serves to try a stage or a score on the files of a run, with `changes` of its settings. The run directory is
+        not locked.
         Raises:
-            RunError: it is no run directory, its settings are damaged, or it was given something of the user's own.
-            ModelError: the model's name imports code.
+            RunError: not a run directory, its settings are corrupt, or the run uses the user's own objects.
+            ModelError: the model's name would import code.
         """
         stored = read_settings(Path(run))
         refuse_to_import(stored.model, Path(run))
@@ -69,7 +70,7 @@ class Context:
         return cls(settings, prepare(source, stored), RunDirectory(Path(run), settings), Reporter(), ProcessGroup())
 
     def output(self, name: str) -> Any:
-        """Return what the stage of this name came to: run now, unless it has been."""
+        """Return the output of the stage `name`, running it first if necessary."""
         if name not in self._outputs:
             stage = next((stage for stage in self.stages if stage.name == name), None)
             if stage is None:
@@ -78,12 +79,12 @@ class Context:
         return self._outputs[name]
 
     def look_again(self, name: str) -> Any:
-        """Return what the stage of this name came to, of files that have changed since."""
+        """Return the output of the stage `name`, read again from its files."""
         self._outputs.pop(name, None)
         return self.output(name)
 
     def once(self, key: Any, make: Callable[[], _T]) -> _T:
-        """Return what `make` gives, made once in this process and kept."""
+        """Return the result of `make`, computed once per process."""
         if key not in self._kept:
             self._kept[key] = make()
         kept: _T = self._kept[key]
@@ -91,7 +92,7 @@ class Context:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the run's stages, in order."""
+        """Names of the run's stages in order."""
         return tuple(stage.name for stage in self.stages)
 
     def checkpoints(self, stage: str) -> Checkpoints:
@@ -99,7 +100,7 @@ class Context:
         return self.directory.checkpoints(stage, self.checkpoint_seconds)
 
     def check_processes(self, stage: str) -> None:
-        """Raise RunError unless as many processes are here to train as the settings say; a search takes any number."""
+        """Raise RunError unless the number of processes is that of the settings; only a search accepts any number."""
         processes = self.settings.options.processes
         if self.world.size != processes:
             raise RunError(
@@ -109,12 +110,12 @@ class Context:
 
     @contextmanager
     def work(self, stage: str, total: int, unit: str, *, timed_as: str = "") -> Iterator[Advance]:
-        """Time and tell of a stage's work; the value is called with the units done and a few words."""
+        """Time a stage's work and report its progress; call the value with the units done and a short text."""
         with self.directory.time_stage(timed_as or stage), self.reporter.stage(stage, total, unit) as advance:
             yield advance
 
     def step_reporter(self, stage: str, advance: Advance) -> Callable[[Progress], None]:
-        """Tells of the steps of a training."""
+        """Return a callback that reports the steps of a training."""
 
         def report(progress: Progress) -> None:
             self.reporter.figures(stage, progress.step, {"loss": progress.loss, "learning rate": progress.lr})
@@ -127,8 +128,9 @@ class Context:
 class Stage(ABC):
     """One stage of a run. Subclass it, set the class attributes, and implement `run` and `load`.
 
-    `name` is the word for it in progress, times and files, `file` the one that is there once it is finished: written
-    last. `needs` names stages that come before it. `kind` groups stages that work at one speed.
+    `name` identifies the stage in progress reports, times and files. `file` is written last, so its presence means that
+    the stage is finished. `needs` names the stages that come before it. `kind` groups stages that run at the same
+    speed.
 
     Example: the accuracy of the searched network on the validation images,
 
@@ -150,68 +152,68 @@ class Stage(ABC):
 
     @abstractmethod
     def run(self, context: Context) -> None:
-        """Do the work, and leave the stage's files in `context.directory`, `file` last."""
+        """Do the work and write the stage's files to `context.directory`, `file` last."""
 
     @abstractmethod
     def load(self, context: Context) -> Any:
-        """Return what the stage came to, read from its files."""
+        """Return the stage's output, read from its files."""
 
     def output(self, context: Context) -> Any:
-        """Return what the stage came to; it is run where it is not finished."""
+        """Return the stage's output, running the stage if it is not finished."""
         if not context.directory.has(self.file):
             for needed in self.needs:
-                if needed in context.names:  # other settings, other stages before it
+                if needed in context.names:  # with other settings a needed stage may not exist
                     context.output(needed)
             self.run(context)
         return self.load(context)
 
     def applies(self, settings: Settings) -> bool:
-        """Return whether a run of these settings has the stage."""
+        """Return whether a run with these settings has the stage."""
         return True
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """Return the settings that the outcome depends on, as beginnings of their dotted names.
+        """Return the settings that the output depends on, as prefixes of their dotted names. Default: all settings.
 
-        A stage of another run that agrees in these, and by `agrees`, is this run's, bit for bit
-        (`bcnet.stages.reuse`): model, data, seed, space and machine it has to agree in as well. By default they are
-        all settings.
+        Another run's stage with equal values for these, and for which `agrees` holds, has the same output bit for bit
+        and can be reused (`bcnet.stages.reuse`). Model, data, seed, space and machine must always be equal.
+
         """
         return ALL
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
-        """Return how much work it is; None for a stage that people need not hear of."""
+        """Return the amount of work; None to hide the stage from the plan."""
         return Planned(self.name, 1, "stage", kind=self.kind, file=self.file)
 
     @property
     def timed_as(self) -> tuple[str, ...]:
-        """The names under which its time is kept."""
+        """Names under which the stage's time is recorded."""
         return (self.name,)
 
     def is_in(self, directory: RunDirectory) -> bool:
-        """Return whether there is anything of it in a directory to reuse, or reused already."""
+        """Return whether a directory has files of the stage, its own or reused ones."""
         return directory.file(self.file).exists()
 
     def agrees(self, theirs: RunDirectory, context: Context) -> bool:
-        """Return whether another run's stage, which agrees in all settings that it `reads`, does in all else."""
+        """Return whether another run's stage, whose settings in `reads` are equal, agrees in everything else."""
         return True
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
-        """Copy the stage's files from another run, written anew with the marks of this one."""
+        """Copy the stage's files from another run, marked as this run's."""
         context.directory.write(self.file, theirs.read(self.file))
 
 
 def copy_tensors(theirs: RunDirectory, ours: RunDirectory, files: Mapping[str, str]) -> None:
-    """Copy tensor files, name -> what they are marked with, in this order."""
+    """Copy tensor files in order; `files` maps their names to their marks."""
     for name, mark in files.items():
         tensors, state = read_tensors(theirs.file(f"{name}.safetensors"), theirs.identity(mark))
         write_tensors(ours.file(f"{name}.safetensors"), tensors, ours.identity(mark), state)
 
 
 def in_order(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """The stages, each after all that it needs, else as they are listed.
+    """Return the stages sorted so that each follows all that it needs, otherwise in the given order.
 
     Raises:
-        RunError: two of one name, or stages that need each other.
+        RunError: two stages share a name, or stages need each other.
     """
     names = [stage.name for stage in stages]
     for name in names:

@@ -1,7 +1,7 @@
-"""The stage of a latency budget: networks of random widths timed before the first training, and a model fitted to them.
+"""Stage of a latency budget: times networks of random widths before the first training, and fits a latency model.
 
-Whatever limits latency waits for it: what a space costs is known afterwards. A model that was given, measured here or
-elsewhere, is kept in the run as it is.
+Everything that depends on a latency limit waits for it, since the cost of widths is unknown before. A given model, of
+this machine or another, is stored in the run unchanged.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage
 from bcnet.supernet import build
 
-TIMES = "calibration_times.json"  # there until the model is
+TIMES = "calibration_times.json"  # exists until the model does
 
 
 class CalibrationStage(Stage):
-    """Comes to the latency model of the run's budget."""
+    """Stage that makes the latency model of the run's budget."""
 
     name: ClassVar[str] = "calibration"
     file: ClassVar[str] = names.LATENCY_MODEL
@@ -41,7 +41,7 @@ class CalibrationStage(Stage):
         return latency_of(settings.budget) is not None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """At most so many networks."""
+        """Largest number of networks to time."""
         return Planned(self.name, MOST, "networks", kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
@@ -64,12 +64,12 @@ class CalibrationStage(Stage):
                 )
                 return {"model": model.to_dict()}
 
-            # One process measures, and the others wait for what it finds.
+            # One process measures; the others wait for its result.
             context.directory.write(self.file, context.world.on_rank_zero(document))
             context.directory.drop(TIMES)
 
     def load(self, context: Context) -> LatencyModel:
-        """The model."""
+        """Return the model."""
         model = read_latency_model(context.directory)
         asked = latency_of(context.workload.budget)
         if asked is not None and asked.model not in (None, model):
@@ -82,7 +82,7 @@ class CalibrationStage(Stage):
 
 
 def check_model(model: LatencyModel, space: WidthSpace) -> None:
-    """Raise BudgetError unless a model was fitted to the network of this space."""
+    """Raise BudgetError unless the model was fitted to the network of this space."""
     here = fingerprint(space)
     if model.space != here:
         raise BudgetError(
@@ -92,13 +92,13 @@ def check_model(model: LatencyModel, space: WidthSpace) -> None:
 
 
 def latency_of(budget: Budget) -> Latency | None:
-    """The measure of latency that a budget limits."""
+    """Return the latency measure that a budget limits, or None."""
     measure = budget.measure(LATENCY.name)
     return measure if isinstance(measure, Latency) else None
 
 
 def calibrate(context: Context) -> Context:
-    """The context with a budget whose measures all can be counted.
+    """Return the context with a budget whose measures can all be computed.
 
     Raises:
         BudgetError: the budget is below the narrowest network.
@@ -119,10 +119,10 @@ def calibrate(context: Context) -> Context:
 
 
 def time_networks(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwork] | None:
-    """The latencies of networks at the pace of the calibration; None without such a limit, or on another machine.
+    """Return latencies at the machine's speed during calibration; None without a latency limit or on another machine.
 
     Raises:
-        BudgetError: the machine is too busy; the same command goes on from here.
+        BudgetError: the machine is too busy; running the same command again continues from here.
     """
     asked = latency_of(context.workload.budget)
     if asked is None or asked.model is None or not is_here(asked):
@@ -137,22 +137,22 @@ def time_networks(context: Context, widths: Sequence[Widths]) -> dict[Widths, Ti
 
 
 def is_here(asked: Latency) -> bool:
-    """Return whether there is a model, and its machine is this one."""
+    """Return whether there is a model and it was measured on this machine."""
     try:
         return asked.model is not None and asked.model.machine == machine(asked)
-    except ExportError:  # the engine is not here
+    except ExportError:  # the engine is not installed
         return False
 
 
 def _subject(context: Context, asked: Latency) -> tuple[Any, Nest]:
-    """Return what makes a network of given widths, and the images it is timed on."""
+    """Return a function that makes a network of given widths, and the images that it is timed on."""
     workload = context.workload
     model, images = subject(workload.model, workload.source.example(), asked)
     return lambda widths: build(model, workload.space, widths), images
 
 
 class TimingStage(Stage):
-    """Time the original, Uniform and the searched network, in nanoseconds, by `time_networks`; None without a limit."""
+    """Times the original, Uniform and searched network by `time_networks`, in nanoseconds; None without a limit."""
 
     name: ClassVar[str] = "timing"
     file: ClassVar[str] = "timing.json"
@@ -166,7 +166,7 @@ class TimingStage(Stage):
         """Hidden in the plan: takes less than a second."""
 
     def run(self, context: Context) -> None:
-        """Time them."""
+        """Time the networks."""
         trained = [name for name in ("original", "Uniform", "searched") if name in context.names]
         widths = {name: context.output(name).widths for name in trained}
         found = time_networks(context, list(dict.fromkeys(widths.values())))
@@ -174,6 +174,6 @@ class TimingStage(Stage):
         context.directory.write(self.file, {"nanoseconds": times})
 
     def load(self, context: Context) -> dict[str, float] | None:
-        """Return what was measured."""
+        """Return the measured times."""
         times: dict[str, float] | None = context.directory.read(self.file)["nanoseconds"]
         return times

@@ -1,4 +1,4 @@
-"""The stage of a budget on arena or flash: the network is converted at three widths, before the first training."""
+"""Stage of a budget on arena or flash: converts the network at three widths before the first training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bcnet.tflite.graph import NETWORKS, read_graph
 
 
 class ConversionStage(Stage):
-    """Comes to the graph that arena and flash are read from."""
+    """Stage that makes the converted graph from which arena and flash are computed."""
 
     name: ClassVar[str] = "conversion"
     file: ClassVar[str] = names.CONVERTED_GRAPH
@@ -31,11 +31,11 @@ class ConversionStage(Stage):
         return bool(measures_of(settings.budget))
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """See `Stage`: beside the network nothing matters."""
+        """See `Stage`; only the network matters."""
         return ()
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """Three networks."""
+        """Three networks to convert."""
         return Planned(self.name, NETWORKS, "networks", kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
@@ -55,11 +55,11 @@ class ConversionStage(Stage):
             context.directory.write(self.file, {"graph": given[0].to_dict()})
             return
         with context.work(self.name, NETWORKS, "networks") as advance:
-            # One process converts, and the others wait for what it finds.
+            # One process converts; the others wait for its result.
             context.directory.write(self.file, context.world.on_rank_zero(document))
 
     def load(self, context: Context) -> ConvertedGraph:
-        """The graph."""
+        """Return the graph."""
         graph = read_graph_file(context.directory)
         if graph.space != fingerprint(context.workload.space):
             raise RunError(
@@ -69,21 +69,21 @@ class ConversionStage(Stage):
 
 
 MEASURING = (CalibrationStage.name, ConversionStage.name)
-"""Stages without which no cost is known."""
+"""Stages that must run before costs can be computed."""
 
 
 def with_models(context: Context) -> Context:
-    """The context with a budget whose measures all can be counted."""
+    """Return the context with a budget whose measures can all be computed."""
     return read_converted(calibrate(context))
 
 
 def measures_of(budget: Budget) -> list[OnMicrocontroller]:
-    """The measures of the converted network that a budget limits."""
+    """Return the measures of the converted network that a budget limits."""
     return [measure for measure in budget.limits if isinstance(measure, OnMicrocontroller)]
 
 
 def read_converted(context: Context) -> Context:
-    """The context with a budget whose arena and flash can be counted.
+    """Return the context with a budget whose arena and flash can be computed.
 
     Raises:
         BudgetError: the budget is below the narrowest network.

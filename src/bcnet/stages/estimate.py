@@ -1,9 +1,10 @@
-"""The price of a run, told before anything long starts: a few passes over copies, at most about a second each.
+"""Estimate of a run's duration and memory before it starts, from a few passes over copies of at most about a second
+each.
 
-Speed is work (multiply-adds, see `plan`) per second, measured once for a supernet step, for the training of one network
-and for scoring, on as many images as a short time allows; several processes are taken to share the work without loss.
-Nothing of the run is touched: the weights are a copy's, the images are not augmented, and the global generators are
-given back as they were.
+Speed is work (multiply-adds, see `plan`) per second. It is measured once for a supernet step, for the training of one
+network and for scoring, on as many images as a short time allows. Several processes are assumed to share the work
+without loss. The run is not affected: the passes use a copy of the weights and images without augmentation, and the
+global random generators are restored.
 """
 
 from __future__ import annotations
@@ -35,18 +36,20 @@ from bcnet.train.objective import Objective
 from bcnet.train.optimizer import STATES
 from bcnet.train.randomness import own_global_randomness
 
-_FIRST_IMAGES = 4  # batch norm needs some
-_ENOUGH = 0.2  # seconds that a measurement should last
-_TRAINING_PASS = 3  # a backward pass is two forward ones
-_RANGE = (0.6, 1.8)  # times what was told, that runs took beside other work
+_FIRST_IMAGES = 4  # enough for batch norm
+_ENOUGH = 0.2  # target duration of a measurement in seconds
+_TRAINING_PASS = 3  # forward passes; a backward pass costs two
+_RANGE = (0.6, 1.8)  # of the estimate: range of the actual times beside other work
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of every stage ahead, by its name, and bytes: the most the process will hold, and what there is for it.
+    """Estimated seconds of every remaining stage by name, peak memory of the process, and available memory, in bytes.
 
-    `available` is None where the system does not say. Where the run `calibrates` a latency model first, that is not
-    among the seconds: by its engine a network takes from a second to half a minute to be written and timed.
+    `available` is None if the system does not report it. If the run `calibrates` a latency model first, the seconds
+    exclude
+    that: depending on the engine, exporting and timing a network takes from a second to half a minute.
+
     """
 
     seconds: dict[str, float]
@@ -60,7 +63,7 @@ class Estimate:
         return sum(self.seconds.values())
 
     def lines(self) -> list[str]:
-        """One line for people, and others where a calibration comes first and where memory will be short."""
+        """Return one line for people, plus lines for a calibration and for insufficient memory."""
         first = {"supernet": "supernet", "evolution": "search", "finalists": "search", "trials": stage_title("trials")}
         parts: dict[str, float] = {}
         for name, seconds in self.seconds.items():
@@ -84,7 +87,7 @@ class Estimate:
 
 
 def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) -> Estimate | None:
-    """The estimate for those of the stages that are not finished; None where all are."""
+    """Return the estimate for the stages that are not finished; None if all are."""
     ahead = [stage for stage in stages if not stage.finished and stage.work]
     if not ahead:
         return None
@@ -101,14 +104,14 @@ def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) 
     free = free_bytes(device)
     training = _training_bytes(settings, workload, kept) * max(at_once.get(s.name, 1) for s in ahead)
     peak = used + max(training, kept.scoring_bytes(measure.score_batch))
-    latency = latency_of(workload.budget)  # None in a preview, which does not know the widths that a latency admits
+    latency = latency_of(workload.budget)  # None in a preview, where the admissible widths are not known yet
     unmodelled = latency is None or latency.model is None
     calibrates = unmodelled and any(stage.name == CalibrationStage.name and not stage.finished for stage in stages)
     return Estimate(seconds, peak, None if free is None else used + free, calibrates)
 
 
 class _Measure:
-    """Passes of a copy of the network, or of the supernet where one is trained, over a few images."""
+    """Timed passes of a copy of the network, or of the supernet if one is trained, over a few images."""
 
     def __init__(self, settings: Settings, workload: Workload, device: torch.device) -> None:
         self._settings = settings
@@ -124,7 +127,7 @@ class _Measure:
         self.score_batch = count(workload.validation[0][1])
 
     def speed(self, stage: Planned) -> float:
-        """Work per second in a stage."""
+        """Return the work per second of a stage."""
         kind = stage.name if stage.name in ("supernet", "evolution", "original", TrialsStage.name) else "narrow"
         if kind not in self._speeds:
             measured = {
@@ -137,7 +140,7 @@ class _Measure:
         return self._speeds[kind]
 
     def activations(self) -> Activations:
-        """Bytes of the activations of the full network, the largest path there is."""
+        """Return the bytes of the activations of the full network, the largest path."""
         objective = self._objective(self._settings.supernet_recipe, _FIRST_IMAGES)
         return activations(self._learner.module, lambda: objective((self._full(),))[0], _FIRST_IMAGES)
 
@@ -155,14 +158,14 @@ class _Measure:
         return self._rate_of_training(self._learner, self._full())
 
     def _narrow(self) -> float:
-        """The rate of a network about the budget: a narrow one computes fewer multiply-adds in a second."""
+        """Return the speed of a network near the budget; narrow networks compute fewer multiply-adds per second."""
         subject = self._subject
         widths = subject.space.uniform(subject.budget)
         network = build(subject.model, subject.space, widths)
         return self._rate_of_training(NetworkLearner(network, subject.source.task), Path(widths, Side.LEFT))
 
     def _trial(self) -> float:
-        """The rate of a network about the budget, by the threads of a candidate."""
+        """Return the speed of a network near the budget with a candidate's number of threads."""
         with threads(self._settings.options.candidate_threads):
             return self._narrow()
 
@@ -188,9 +191,12 @@ class _Measure:
         return self._rate(self._macs(widths), self.score_batch, score)
 
     def _rate(self, work: float, most: int, run: Callable[[int], object]) -> float:
-        """Work per second of `run(images)`, `work` being that of one image, on as many images as take `_ENOUGH`."""
+        """Return the work per second of `run(images)`.
+
+        `work` is that of one image. Runs for about `_ENOUGH` seconds.
+        """
         number = min(_FIRST_IMAGES, most)
-        run(number)  # the first call prepares
+        run(number)  # warm up
         while True:
             seconds = self._seconds(lambda: run(number))  # noqa: B023 - called at once
             if seconds >= _ENOUGH or number == most:
@@ -222,9 +228,9 @@ class _Measure:
 
 
 def _training_bytes(settings: Settings, workload: Workload, kept: Activations) -> float:
-    """The most that a training holds: weights, gradients and state, and what the backward pass needs.
+    """Return the peak bytes of a training: weights, gradients, optimizer state, and activations for the backward pass.
 
-    Of several processes each holds the gradients once more, to add them up, and has its share of the images.
+    With several processes each holds the gradients twice, to add them up, and its share of the images.
     """
     weights = sum(parameter.nbytes for parameter in workload.model.parameters())
     recipes = (settings.supernet_recipe, settings.training)

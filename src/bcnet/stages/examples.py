@@ -1,4 +1,4 @@
-"""Examples: some test images with what was wanted and what each final network gives, for the report to show."""
+"""Examples for the report: some test images with their targets and the outputs of each final network."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from bcnet.tasks.shown import Shown, picture_of
 
 
 class ExamplesStage(Stage):
-    """Comes to rows of cells, `{"picture": PNG in base64 or None, "words": text}`.
+    """Stage that makes rows of cells, `{"picture": PNG in base64 or None, "words": text}`.
 
-    The cells of a row are under the names of `columns`; `numbers` are those of the rows' test images.
+    The cells of a row have the keys of `columns`. `numbers` are the indices of the test images.
+
     """
 
     name: ClassVar[str] = "examples"
@@ -34,18 +35,18 @@ class ExamplesStage(Stage):
     needs: ClassVar[tuple[str, ...]] = tuple(NETWORKS.values())
 
     def applies(self, settings: Settings) -> bool:
-        """Return whether the report is to show any."""
+        """Return whether the report shows examples."""
         return settings.options.examples > 0
 
     def plan(self, settings: Settings, workload: Workload) -> None:
         """Hidden in the plan: takes less than a second."""
 
     def run(self, context: Context) -> None:
-        """Show some test images to the networks."""
+        """Run the networks on some test images."""
         context.directory.write(self.file, context.world.on_rank_zero(lambda: _examples(context)))
 
     def load(self, context: Context) -> dict[str, Any]:
-        """Names of columns, and rows."""
+        """Return column names and rows."""
         found: dict[str, Any] = context.directory.read(self.file)
         return found
 
@@ -69,7 +70,7 @@ def _examples(context: Context) -> dict[str, Any]:
 
 
 def _spread(context: Context, images: int) -> tuple[Nest, Any, list[int]]:
-    """Test images at equal distances, their targets and their numbers, on the CPU."""
+    """Return equally spaced test images, their targets and their indices, on the CPU."""
     wanted = min(context.settings.options.examples, images)
     numbers = [(2 * place + 1) * images // (2 * wanted) for place in range(wanted)]
     parts = [*_take(context.workload.parts.test(), numbers)]
@@ -90,7 +91,7 @@ def _take(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Nest, Any]]:
 
 
 def _pictures(context: Context, inputs: Nest) -> Tensor | None:
-    """The inputs that are pictures, side by side; None where there is none."""
+    """Return the inputs that are images, side by side; None if there are none."""
     images = [tensor for tensor in tensors(inputs) if tensor.ndim == 4 and tensor.shape[1] in (1, 3)]
     data = context.workload.data
     if not images or len({image.shape[-2] for image in images}) > 1:
@@ -116,7 +117,7 @@ def _cell(shown: Shown | None, place: int) -> dict[str, str | None]:
 
 
 def _png(picture: Tensor) -> str:
-    """A picture `(3, H, W)` of bytes as PNG in base64."""
+    """Encode an image `(3, H, W)` of bytes as PNG in base64."""
     from PIL import Image
 
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The stages of the final networks: original, Uniform and searched, trained alike and tested once (spec, section 6)."""
+"""Stages of the final networks: original, Uniform and searched, trained alike and tested once (spec, section 6)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ from bcnet.tasks import Measurement
 from bcnet.train import Begun, EarlyStopping, EpochBatches, LossRecords, NetworkLearner, train
 
 HELD_OUT = ("options.validation_fraction", "options.fresh_fraction")
-"""Settings that say which images are held out."""
+"""Settings that determine which images are held out."""
 
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A final network, with its one look at the test set; `skipped` steps were bad and left out.
+    """A final network with its test result; `skipped` counts steps left out because their gradients were not finite.
 
-    With early stopping `ended` are the epochs that were trained, and the best of them.
+    With early stopping, `ended` is (epochs trained, best epoch).
+
     """
 
     name: str
@@ -55,28 +56,29 @@ class TrainedNetwork:
 
 
 class FinalStage(Stage):
-    """Comes to a final network, trained."""
+    """Base of the stages that train a final network."""
 
     kind: ClassVar[str] = "training"
 
     @abstractmethod
     def widths(self, context: Context) -> Widths:
-        """Return what is trained."""
+        """Return the widths to train."""
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """Return how final networks are trained, the supernet where they start from it, and which images end them."""
+        """Return the training settings, those of the supernet if training starts from it, and those of the held-out
+        images."""
         ending = HELD_OUT if settings.training.early_stopping is not None else ()
         return (*TRAINING, *ending, *(read_for_supernet(settings) if settings.start == "supernet" else ()))
 
     def macs(self, settings: Settings, workload: Workload) -> float:
-        """Return what the network costs, about."""
+        """Return the approximate multiply-adds of the network."""
         reference = workload.space.reference
         limit = workload.budget.resolve(reference).macs
         most = int(reference.macs)
         return most if limit is None else min(int(limit), most)
 
     def teacher(self, context: Context) -> nn.Module | None:
-        """Return what it learns from beside the labels, where the recipe distils: a given teacher, or the original."""
+        """Return the teacher, if the recipe distils: the given one, or the original."""
         if context.settings.training.distillation is None:
             return None
         given = context.workload.source.own.teacher
@@ -86,7 +88,7 @@ class FinalStage(Stage):
         return teacher
 
     def unfinished_training(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
-        """Return what gives a training of these widths to go on with; None where it is trained from the start."""
+        """Return a function that loads an unfinished training to continue; None to train from the start."""
         return None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
@@ -99,7 +101,7 @@ class FinalStage(Stage):
         return Planned(self.name, total, "steps", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
-        """Train it and test it; leave its losses, and its weights with what it did on the test images."""
+        """Train and test the network; write its losses, and its weights with the test result."""
         workload = context.workload
         directory = context.directory
         settings = context.settings
@@ -118,7 +120,7 @@ class FinalStage(Stage):
         directory.write_tensors(self.file, self.name, network.state_dict(), outcome)
 
     def _train(self, context: Context, widths: Widths, network: nn.Module) -> LossRecords:
-        """Train the network, and return its losses."""
+        """Train the network and return its losses."""
         workload = context.workload
         settings = context.settings
         teacher = self.teacher(context)
@@ -141,7 +143,7 @@ class FinalStage(Stage):
             )
 
     def load(self, context: Context) -> TrainedNetwork:
-        """The network in eval mode, and what it did on the test images."""
+        """Return the network in eval mode with its test result."""
         directory = context.directory
         widths = self.widths(context)
         file = directory.file(self.file)
@@ -155,7 +157,7 @@ class FinalStage(Stage):
         return TrainedNetwork(self.name, widths, cost, network.eval(), *_outcome(file, state))
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
-        """Losses and weights."""
+        """Copy losses and weights."""
         marks = {f"{self._stem}_losses": f"{self.name} losses", self._stem: self.name}
         copy_tensors(theirs, context.directory, marks)
 
@@ -168,31 +170,31 @@ class FinalStage(Stage):
 
 
 class OriginalStage(FinalStage):
-    """Comes to the original network, trained and tested as the others are."""
+    """Stage of the original network, trained and tested like the others."""
 
     name: ClassVar[str] = "original"
     file: ClassVar[str] = names.ORIGINAL
 
     def widths(self, context: Context) -> Widths:
-        """Its own."""
+        """Full widths."""
         return context.workload.space.original_widths
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """Return what others start from does not matter where that is its own weights, which come from scratch."""
+        """Like the base class, without the start of other networks if the original itself starts from scratch."""
         not_read = {"teacher"} | ({"start"} if settings.start in ("scratch", "original") else set())
         return tuple(name for name in super().reads(settings) if name not in not_read)
 
     def macs(self, settings: Settings, workload: Workload) -> float:
-        """Exact."""
+        """Exact multiply-adds."""
         return float(workload.space.reference.macs)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """No work where it is imitated: it stays as it is."""
+        """No work for an imitation, where the original stays as it is."""
         planned = super().plan(settings, workload)
         return dataclasses.replace(planned, work=0.0) if workload.source.task.imitates else planned
 
     def teacher(self, context: Context) -> nn.Module | None:
-        """It has none: it is the teacher."""
+        """None; the original is the teacher."""
         return None
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
@@ -202,27 +204,27 @@ class OriginalStage(FinalStage):
         return from_scratch(context, widths) if own else super()._start(context, widths)
 
     def _train(self, context: Context, widths: Widths, network: nn.Module) -> LossRecords:
-        """Train it, unless it is imitated."""
+        """Train the original, except for an imitation."""
         if context.workload.source.task.imitates:
             return LossRecords(NetworkLearner(network).num_groups)
         return super()._train(context, widths, network)
 
 
 class UniformStage(FinalStage):
-    """Comes to the Uniform baseline under the run's budget."""
+    """Stage of the Uniform baseline under the run's budget."""
 
     name: ClassVar[str] = "Uniform"
     file: ClassVar[str] = names.UNIFORM
 
     def widths(self, context: Context) -> Widths:
-        """One ratio for all groups."""
+        """Return the widths of one ratio for all groups."""
         return context.workload.space.uniform(context.workload.budget)
 
     def agrees(self, theirs: RunDirectory, context: Context) -> bool:
-        """Budgets may differ where the same widths come of both, and the same measures are told."""
+        """Budgets may differ if they give the same widths and report the same measures."""
         measuring = (stage for stage in context.stages if stage.name in MEASURING)
         if not all(stage.is_in(context.directory) for stage in measuring):
-            return False  # this run is still to find what widths cost
+            return False  # this run has not measured the cost of widths yet
         known = with_models(context)
         _, state = theirs.read_tensors(self.file, self.name)
         told = {key: state[key] for key in ("widths", "others") if key in state}
@@ -230,18 +232,18 @@ class UniformStage(FinalStage):
 
 
 class SearchedStage(FinalStage):
-    """Comes to the network of the widths that the run found, or was given."""
+    """Stage of the network with the widths that the run found or was given."""
 
     name: ClassVar[str] = "searched"
     file: ClassVar[str] = names.FINAL
     needs: ClassVar[tuple[str, ...]] = ("original", "Uniform")
 
     def widths(self, context: Context) -> Widths:
-        """The widths that the run's method finds.
+        """Return the widths that the run's method finds.
 
         Raises:
-            WidthError: the method gives widths that do not belong to the space.
-            RunError: it gives widths over the budget.
+            WidthError: the widths do not fit the space.
+            RunError: the widths exceed the budget.
         """
         workload = context.workload
         widths = tuple(context.settings.method.widths(context))
@@ -255,27 +257,27 @@ class SearchedStage(FinalStage):
         return widths
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """All settings: the widths are the run's."""
+        """All settings, since the widths depend on them."""
         return Stage.reads(self, settings)
 
     def macs(self, settings: Settings, workload: Workload) -> float:
-        """Nothing where it is the Uniform network once more."""
+        """Zero if the widths are the Uniform ones."""
         return 0 if isinstance(settings.method, Uniform) else super().macs(settings, workload)
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
-        """Start from the channels that a pruned original has left."""
+        """Start from the channels that a pruner kept."""
         kept = context.settings.method.select_channels(context) if context.settings.start == "original" else ()
         return starting_network(context, widths, kept)
 
     def unfinished_training(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
-        """The trial of a random network whose own training goes on."""
+        """Return the trial of a random network whose own training continues."""
         method = context.settings.method
         if not isinstance(method, TrainingsMethod) or not method.goes_on:
             return None
         return partial(begun_trial, context, widths, method.trial(context.settings.training).epochs)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """No work where it is the Uniform network once more, less where a trial is gone on with."""
+        """No work if the widths are the Uniform ones; less if a trial continues."""
         planned = super().plan(settings, workload)
         method = settings.method
         if isinstance(method, Uniform):
@@ -286,13 +288,13 @@ class SearchedStage(FinalStage):
         return dataclasses.replace(planned, work=(1 - done) * planned.work)
 
     def load(self, context: Context) -> TrainedNetwork:
-        """With it the trials have no more use."""
+        """Load the network; trials are then deleted."""
         trained = super().load(context)
         drop_trials(context)
         return trained
 
     def run(self, context: Context) -> None:
-        """Train it; training the Uniform network again would repeat that training, byte by byte."""
+        """Train the network; for the Uniform widths, copy that stage, since training would repeat it byte for byte."""
         if not isinstance(context.settings.method, Uniform):
             super().run(context)
             return
@@ -303,13 +305,13 @@ class SearchedStage(FinalStage):
 
 
 def _about(context: Context, widths: Widths) -> dict[str, Any]:
-    """Return what is kept beside a network of these widths before it is tested."""
+    """Return the facts stored with a network of these widths before it is tested."""
     others = context.workload.space.cost(widths).others
     return {"widths": list(widths), **({"others": dict(others)} if others else {})}
 
 
 def _batches(settings: Settings, workload: Workload) -> EpochBatches:
-    """Return what final networks learn from: all training images, but for those that say when to stop."""
+    """Return the training images of final networks: all except those used for early stopping."""
     return workload.all_training if settings.training.early_stopping is None else workload.training_batches
 
 
@@ -319,7 +321,7 @@ def _early_stopping(context: Context) -> EarlyStopping | None:
 
 
 def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Measurement, int, tuple[int, int] | None]:
-    """Return what a network did on the test images, the number of steps left out, and how early stopping ended it."""
+    """Return the test result, the number of skipped steps, and where early stopping ended the training."""
     try:
         ended = tuple(int(epoch) for epoch in state["ended"]) if "ended" in state else None
         if ended is not None and len(ended) != 2:

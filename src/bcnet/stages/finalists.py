@@ -1,19 +1,19 @@
-"""The stage of the finalists: the best candidates scored again, and one chosen, given that their scores are noisy.
+"""Stage of the finalists: scores the best candidates again and chooses one, since their scores are noisy.
 
-Notation: `a` the score of a candidate on `n` validation images, `b` that on `m` fresh ones, `s` the standard error of
-`b`. The pooled score `(n a + m b) / (n + m)` has a standard error of about `s * sqrt(m / (n + m))`. Candidates within
-one standard error of the best pooled score cannot be told apart; of these the one with the most MACs is trained, since
-a budget is there to be used and weights of its own serve a wider network better than shared ones.
+Notation: `a` is the score of a candidate on `n` validation images, `b` that on `m` fresh ones, and `s` the standard
+error of `b`. The pooled score `(n a + m b) / (n + m)` has a standard error of about `s * sqrt(m / (n + m))`. Candidates
+within one standard error of the best pooled score cannot be distinguished. Among these the one with the most
+multiply-adds is trained: the budget allows it, and its own weights suit a wider network better than shared ones.
 
-A searcher that models the scores chooses by its model, and its choice is the only finalist. Where candidates are
-trainings it is one that scored no worse than the widths that need no search.
+A searcher that models the scores chooses by its model, and its choice is the only finalist. If candidates are
+trainings, it must have scored no worse than the widths that need no search.
 
-Where finalists were trained for longer before `b` than before `a`, `b` is the better measure, and the widths have had
-weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a search
-ends among many near copies of its best, which no measure tells apart; and on the widths that need no search, as far as
-they were scored. A search leaves them on evidence only: the best of them is trained unless it is more than `s` below
-the best of all. That is the one-standard-error rule (Breiman, Friedman, Olshen and Stone, "Classification and
-Regression Trees", 1984, section 3.4.3): of what cannot be told apart the simplest. Each is kept as it is scored.
+If finalists are trained longer for `b` than for `a`, `b` is the better measure, and the best by `b` is trained. The
+longer trainings go to finalists that differ from each other, since a search ends with many near copies of its best
+candidate, and to the widths that need no search, if they were scored. The best of the latter is trained unless it is
+more than `s` below the best of all. This is the one-standard-error rule (Breiman, Friedman, Olshen and Stone,
+"Classification and Regression Trees", 1984, section 3.4.3): among indistinguishable candidates, take the simplest.
+Every second score is stored as soon as it is known.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ from bcnet.stages.search import Searched, read_for_search, search_of, usual_macs
 from bcnet.stages.trials import longer_epochs
 
 _FINALISTS_OF_RANDOM = 10
-_INTERVAL = 2 * 1.96  # standard errors across a 95 % interval
+_INTERVAL = 2 * 1.96  # width of a 95 % interval in standard errors
 
 
 @dataclass(frozen=True)
 class Choice:
     """The widths to train, and the second scores of all finalists, best first.
 
-    The second scores alone carry an interval: the first ones were selected for being high.
+    Only the second scores have an interval, since the first ones were selected for being high.
+
     """
 
     widths: Widths
@@ -59,12 +60,13 @@ class Choice:
 
 
 def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
-    """The `count` best by score, of equals those with more MACs."""
+    """Return the `count` best by score; among equals, those with more multiply-adds."""
     return sorted(candidates, key=lambda c: (-c.score, -c.cost.macs))[:count]
 
 
 def apart(best: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
-    """The first `count` of which each differs from all before it by `distance`: the groups' mean in width ratio."""
+    """Return the first `count` that differ from all before by `distance`, the mean over groups of the difference in
+    width ratio."""
     ratios = np.array([c.widths for c in best]).reshape(len(best), len(space.full)) / space.full
     kept: list[int] = []
     for number, ratio in enumerate(ratios):
@@ -74,18 +76,21 @@ def apart(best: Sequence[Candidate], count: int, space: WidthSpace, distance: fl
 
 
 def heuristics_next(best: Sequence[Candidate], heuristics: Set[Widths]) -> list[Candidate]:
-    """The first of all, then those of `heuristics` among the others, then the rest, each in their order."""
+    """Return the first candidate, then those among `heuristics`, then the rest, each in the given order."""
     return [*best[:1], *sorted(best[1:], key=lambda candidate: candidate.widths not in heuristics)]
 
 
 def no_worse(ordered: Sequence[Candidate], heuristics: Set[Widths]) -> list[Candidate]:
-    """Return those that scored no worse than the best of `heuristics`, in their order; all where none of these did."""
+    """Return the candidates that scored no worse than the best of `heuristics`, in order.
+
+    All if none of these was scored.
+    """
     free = max((c.score for c in ordered if c.widths in heuristics), default=-math.inf)
     return [c for c in ordered if c.score >= free]
 
 
 def pooled_choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:
-    """The finalist with the most MACs among those that cannot be told from the best."""
+    """Return the finalist with the most multiply-adds among those that cannot be distinguished from the best."""
     total = validation_images + fresh_images
 
     def pool(r: Rescored) -> float:
@@ -99,9 +104,9 @@ def pooled_choice(rescored: Sequence[Rescored], validation_images: int, fresh_im
 
 
 def best_again(rescored: Sequence[Rescored], fresh_images: int, heuristics: Set[Widths] = frozenset()) -> Choice:
-    """The finalist with the best second score, or the best of `heuristics` within one standard error of it.
+    """Return the finalist with the best second score, or the best of `heuristics` within one standard error of it.
 
-    Of equals it is that with the most MACs.
+    Among equals it is the one with the most multiply-adds.
     """
 
     def by_score(r: Rescored) -> tuple[float, int]:
@@ -115,7 +120,7 @@ def best_again(rescored: Sequence[Rescored], fresh_images: int, heuristics: Set[
 
 
 class FinalistsStage(Stage):
-    """Comes to the choice of one of the best candidates."""
+    """Stage that chooses one of the best candidates."""
 
     name: ClassVar[str] = "finalists"
     file: ClassVar[str] = names.RESCORED
@@ -123,11 +128,11 @@ class FinalistsStage(Stage):
     kind: ClassVar[str] = "training"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """All that the search depends on."""
+        """All settings that the search depends on."""
         return read_for_search(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
-        """Worth telling of where the best are trained first."""
+        """Shown in the plan if finalists are trained first."""
         longer = longer_epochs(settings)
         if longer is not None:
             recipe = for_epochs(settings.training, longer)
@@ -138,11 +143,11 @@ class FinalistsStage(Stage):
 
     @property
     def timed_as(self) -> tuple[str, ...]:
-        """An older word."""
+        """Also the name used by earlier versions."""
         return ("rescore",)
 
     def run(self, context: Context) -> None:
-        """Score the best candidates again where the scorer can."""
+        """Score the best candidates again, if the scorer can."""
         name = search_of(context) or "evolution"
         searched: Searched = context.output(name)
         acceptance = Acceptance(context)
@@ -157,11 +162,11 @@ class FinalistsStage(Stage):
             context.directory.write(self.file, {"rescored": rows})
 
     def _best(self, context: Context, searched: Searched, acceptance: Acceptance) -> list[Candidate]:
-        """Return those to score again, of what keeps to the budget as measured; none where nothing does."""
+        """Return the candidates to score again, among those that satisfy the budget as measured; empty if none does."""
         longer = searched.scorer.longer
         problem = Problem.of(context.workload.space, context.workload.budget)
         inside = list(_inside(searched).values())
-        modelled = searched.searcher.choose(problem, inside)  # by more than their scores
+        modelled = searched.searcher.choose(problem, inside)  # ranked by the searcher's model
         ordered = finalists(inside, len(inside)) if modelled is None else modelled
         free = acceptance.free
         if modelled is not None and context.settings.method.trains_candidates and not longer:
@@ -172,7 +177,7 @@ class FinalistsStage(Stage):
         return best if modelled is None or longer else best[:1]
 
     def load(self, context: Context) -> Choice:
-        """The choice of one of them."""
+        """Return the choice."""
         context.directory.drop(names.FINALISTS)
         searched: Searched = context.output(search_of(context) or "evolution")
         fresh = sum(len(y) for _, y in context.workload.fresh) if searched.scorer.again is not None else 0
@@ -204,7 +209,7 @@ def _finalists(context: Context, scorer: Scorer, ranked: Sequence[Candidate]) ->
 
 
 def _count(settings: Settings) -> int:
-    """Return how many of the best are scored again."""
+    """Return the number of candidates that are scored again."""
     method = settings.method
     if isinstance(method, SupernetMethod):
         return method.rescored

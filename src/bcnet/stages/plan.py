@@ -1,4 +1,4 @@
-"""The stages of a run, in their order."""
+"""Stages of a run in their order."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _FINDING: dict[str, Stage] = {
         PruningStage(),
     )
 }
-"""Stages that find widths, by the names that methods list them under."""
+"""Stages that find widths, by the names that methods use."""
 _FINAL: tuple[Stage, ...] = (OriginalStage(), UniformStage(), SearchedStage(), TimingStage(), ExamplesStage())
 
 
 def stages_of(settings: Settings, own: Sequence[Stage] = ()) -> tuple[Stage, ...]:
-    """Return the stages of a run in their order: those of its method, the final networks, and the user's `own`.
+    """Return the stages of a run in order: those of its method, the final networks, and the user's `own`.
 
     Raises:
-        RecipeError: something that is no stage.
-        RunError: two stages of one name, or stages that need each other.
+        RecipeError: an object that is not a stage.
+        RunError: two stages share a name, or stages need each other.
     """
     finding = [_FINDING[stage] if isinstance(stage, str) else stage for stage in settings.method.stages()]
     for stage in (*finding, *own):

@@ -1,4 +1,4 @@
-"""The stage that learns the prior from the losses of the supernet's steps (spec, section 4)."""
+"""Stage that fits the prior to the losses of the supernet's steps (spec, section 4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bcnet.stages.supernet import read_for_supernet
 
 
 class PriorStage(Stage):
-    """Comes to the prior over widths."""
+    """Stage of the prior over widths."""
 
     name: ClassVar[str] = "prior"
     file: ClassVar[str] = names.PRIOR
@@ -23,7 +23,7 @@ class PriorStage(Stage):
     kind: ClassVar[str] = "prior"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """The supernet's settings, the budget, and its own."""
+        """Settings of the supernet, the budget, and the prior."""
         own = ("keep_records", "records_since", "effective_widths", "tightened")
         return (*read_for_supernet(settings), *(f"method.{name}" for name in own), "limits")
 
@@ -32,7 +32,7 @@ class PriorStage(Stage):
         return Planned(self.name, 1, "problem", kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
-        """Learn it, on one process."""
+        """Fit the prior on one process."""
         space = context.workload.space
         settings = context.settings
         method = settings.method
@@ -59,5 +59,5 @@ class PriorStage(Stage):
             advance(1, f"{Prior.from_dict(document, space).effective_widths:.1f} effective widths per group")
 
     def load(self, context: Context) -> Prior:
-        """The prior."""
+        """Return the prior."""
         return Prior.from_dict(context.directory.read(self.file), context.workload.space)

@@ -1,7 +1,7 @@
-"""The stage of a pruner: the trained original pruned by a tool of others, of which widths and channels are kept.
+"""Stage of a pruner: prunes the trained original with an external tool, and keeps the widths and channels that result.
 
-Final networks, the original too, learn from all training images, so that FastNAS scores its candidates on images which
-the original has seen; it compares them with each other only. The test images take no part.
+All final networks, including the original, train on all training images. FastNAS therefore scores its candidates on
+images that the original has seen, but compares them only with each other. The test images are not used.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _SCORES = "pruning_scores.json"
 
 
 class PruningStage(Stage):
-    """Comes to what the run's pruner leaves in the trained original; FastNAS says nothing of single channels.
+    """Stage that runs the run's pruner on the trained original; FastNAS does not report channels.
 
     Raises:
-        RecipeError: its package is not installed.
-        BudgetError: it cannot reach the budget.
-        ModelError: it cannot prune the network, or leaves widths that the space does not have.
+        RecipeError: the pruner's package is not installed.
+        BudgetError: the pruner cannot reach the budget.
+        ModelError: the pruner cannot handle the network, or returns widths that the space does not have.
     """
 
     name: ClassVar[str] = "pruning"
@@ -46,7 +46,7 @@ class PruningStage(Stage):
     kind: ClassVar[str] = "pruning"
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """One network; how long that takes is the pruner's business."""
+        """One network; the duration depends on the pruner."""
         return Planned(self.name, 1, "network", kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
@@ -59,7 +59,7 @@ class PruningStage(Stage):
         context.directory.write(self.file, found)
 
     def load(self, context: Context) -> Pruned:
-        """Widths, and the channels kept."""
+        """Return widths and kept channels."""
         directory = context.directory
         space = context.workload.space
         try:
@@ -108,9 +108,10 @@ def _prune(context: Context, network: nn.Module, advance: Advance) -> Pruned:
 
 
 class _Remembered:
-    """Scores of networks on the validation images, written down as they come: a pruner asks in the same order again.
+    """Scores of networks on the validation images, stored as they are computed; a pruner requests them in a fixed
+    order.
 
-    Only the first process asks, so that it alone reads and writes.
+    Only the first process computes, reads and writes scores.
     """
 
     def __init__(self, context: Context, advance: Advance) -> None:
@@ -122,7 +123,7 @@ class _Remembered:
         self._asked = 0
 
     def __call__(self, network: nn.Module) -> float:
-        """The score of a network in eval mode, in the units of the run's metric."""
+        """Return the score of a network in eval mode, in the units of the run's metric."""
         if self._asked == len(self._scores):
             self._scores.append(network_score(self._context, network.eval()))
             self._file.write(_SCORES, {"scores": self._scores})

@@ -1,21 +1,20 @@
-"""The stage that asks how far the scores of a search can be believed.
+"""Stage that estimates the reliability of a search's scores.
 
-Notation: `s_1, s_2` the scores of a candidate on two halves of images that took no part in the search, `r` their
-correlation over the candidates. What both halves share is the widths, what they do not is noise; for all images
+Notation: `s_1, s_2` are the scores of a candidate on two halves of images not used in the search, and `r` is their
+correlation over the candidates. The halves share the widths but not the noise. For all images,
 
     reliability = 2 r / (1 + r)        (Spearman and Brown),
 
-the share of the scores' variance that widths explain. The same of the means of LEFT and RIGHT is what widths explain
-whichever channels are kept: in a supernet that has learnt little, scores repeat themselves on other images and yet say
-more of single channels than of widths. Where the smaller of both is near zero, or where no candidate does better than
-who always names the most frequent class, a search has chosen by luck. Elsewhere scores repeat themselves, which does
-not make them right: shared weights and short trainings may rank widths otherwise than whole trainings do.
+the share of the scores' variance that widths explain. The same formula on the means of LEFT and RIGHT gives what widths
+explain regardless of the kept channels: scores of a barely trained supernet repeat on other images but depend more on
+single channels than on widths. If the smaller of both is near zero, or no candidate beats always predicting the most
+frequent class, the search has chosen by luck. Otherwise scores are repeatable, which does not make them right: shared
+weights and short trainings may rank widths differently from full trainings.
 
-Candidates that are trained by themselves were scored by one network each, with the luck of its training: halves share
-it, and so agree more than widths do. The score model's R² on candidates left out of its fit (leave-one-out) is free of
-it. The smaller of the two counts. Candidates whose scores differ from the best one's by less than what such a fit
-leaves, the square root of (1 - R²) times the variance, are tied with it: a search cannot say which of them is better,
-and a user may take the smallest.
+Candidates that are trained on their own have one network each, whose training luck both halves share, so halves agree
+too well. The score model's leave-one-out R² is free of this. The smaller of the two counts. Candidates whose scores
+differ from the best one's by less than the residual of such a fit, the square root of (1 - R²) times the variance, are
+tied with it: the search cannot say which is better, and a user may choose the smallest.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ FloatArray = npt.NDArray[np.float64]
 
 CANDIDATES = 32
 _FEWEST = 3
-_SURE = 3.18  # Student's t of four parts, 97.5 %
-_MORE = 2  # candidates for each group, and as many again, that a fit is asked of
+_SURE = 3.18  # Student's t for four parts, 97.5 %
+_MORE = 2  # a fit needs this many candidates per group, and as many again
 
 
 def reliability_of(by_side: FloatArray, labels: npt.NDArray[np.int64] | None = None) -> Reliability:
-    """The reliability of scores of single images, `(candidates, sides, images)`.
+    """Return the reliability of scores of single images, `(candidates, sides, images)`.
 
-    `labels` `(images,)` where a score is the accuracy in percent.
+    `labels` `(images,)` are required if a score is the accuracy in percent.
     """
     per_image = by_side.mean(axis=1)
     found = _of_halves(per_image, by_side.shape[2]).with_values(
@@ -71,7 +70,10 @@ def reliability_in_parts(
     labels: npt.NDArray[np.int64] | None = None,
     r2: float | None = None,
 ) -> Reliability:
-    """The reliability of scores of networks on parts of `images`, `(candidates, parts)`; `labels` are of all images."""
+    """Return the reliability of scores on parts of `images`, `(candidates, parts)`.
+
+    `labels` are those of all images.
+    """
     found = _of_halves(parts, images).with_values(r2=r2, metric=metric, of_networks=True)
     if labels is None:
         return found
@@ -82,7 +84,7 @@ def reliability_in_parts(
 
 
 def _of_halves(scores: FloatArray, images: int) -> Reliability:
-    """Return what the halves of images, or of parts of them, `(candidates, images or parts)`, have in common."""
+    """Return the agreement of the two halves of images, or of parts of them, `(candidates, images or parts)`."""
     reliability = spearman_brown(_correlation(scores[:, ::2].mean(axis=1), scores[:, 1::2].mean(axis=1)))
     variance = float(scores.mean(axis=1).var())
     return Reliability(
@@ -96,12 +98,12 @@ def _of_halves(scores: FloatArray, images: int) -> Reliability:
 
 
 def _best_half(scores: FloatArray) -> FloatArray:
-    """The second half's scores of the candidate that is the best on the first half."""
+    """Return the second half's scores of the candidate that is best on the first half."""
     return scores[int(np.argmax(scores[:, ::2].mean(axis=1))), 1::2]
 
 
 def chance_of(labels: npt.NDArray[np.int64], metric: str) -> float:
-    """Return what the frequencies of the classes alone score: the accuracy in percent, or minus the loss in nats."""
+    """Return the score from class frequencies alone: accuracy in percent, or negative loss in nats."""
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     if metric == "loss":
         return float(np.sum(shares * np.log(shares)))
@@ -109,14 +111,14 @@ def chance_of(labels: npt.NDArray[np.int64], metric: str) -> float:
 
 
 def _correlation(one: FloatArray, other: FloatArray) -> float:
-    """Pearson's; 0 where one of them is constant."""
+    """Return Pearson's correlation; 0 if either is constant."""
     if np.ptp(one) == 0 or np.ptp(other) == 0:
         return 0.0
     return float(np.corrcoef(one, other)[0, 1])
 
 
 class ReliabilityStage(Stage):
-    """Comes to how far the scores can be believed; to None where they are the user's own function of widths."""
+    """Stage that estimates the reliability of candidate scores; None for a custom function of widths."""
 
     name: ClassVar[str] = "reliability"
     file: ClassVar[str] = names.RELIABILITY
@@ -124,18 +126,18 @@ class ReliabilityStage(Stage):
     kind: ClassVar[str] = "scoring"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """All that the search depends on."""
+        """All settings that the search depends on."""
         return read_for_search(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
-        """Some candidates, on fresh images; networks have told all that they have to tell."""
+        """Some candidates on fresh images; nothing for networks, whose scores already have parts."""
         if settings.method.trains_candidates:
             return None
         work = scoring_passes(settings, workload) * usual_macs(workload)
         return Planned(self.name, CANDIDATES, "candidates", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
-        """Compare the scores of candidates on two halves of images: of paths on fresh ones, of networks on held-out."""
+        """Compare candidates' scores on two halves: of paths on fresh images, of networks on held-out ones."""
         searched: Searched = context.output(search_of(context) or "evolution")
         evaluator = searched.scorer.again
         if isinstance(searched.scorer.score, NetworkScores):
@@ -164,13 +166,13 @@ class ReliabilityStage(Stage):
         return reliability_of(by_side, _labels(context.workload.fresh) if evaluator.metric == "accuracy" else None)
 
     def load(self, context: Context) -> Reliability | None:
-        """Return what was found."""
+        """Return the reliability."""
         document = context.directory.read(self.file)["reliability"]
         return None if document is None else Reliability.model_validate(document)
 
 
 def _of_networks(context: Context, searched: Searched) -> Reliability | None:
-    """Judge by the parts of the images that are kept with the scores."""
+    """Estimate reliability from the stored scores on parts of the images."""
     scored = [c for c in _inside(searched) if len(c.parts) > 1]
     if len(scored) < _FEWEST:
         return None
@@ -191,7 +193,7 @@ def _of_networks(context: Context, searched: Searched) -> Reliability | None:
 
 
 def with_ties(found: Reliability, scored: Sequence[Candidate], r2: float) -> Reliability:
-    """Return the same with the candidates that a fit of this R² cannot tell from the best one."""
+    """Return the reliability with the candidates that a fit of this R² cannot distinguish from the best one."""
     best = max(scored, key=lambda c: c.score)
     left = np.sqrt(1 - r2) * np.std([c.score for c in scored])
     tied = [c for c in scored if c.score >= best.score - left]
@@ -206,13 +208,13 @@ def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
 
 
 def _inside(searched: Searched) -> list[Candidate]:
-    """Candidates within the budget that were scored on all images."""
+    """Return the feasible candidates that were scored on all images."""
     found = searched.found
     return [c for c in found.evaluations if found.budget.admits(c.cost)]
 
 
 def _some(searched: Searched, seed: int) -> list[Candidate]:
-    """Some of them, drawn without regard to their scores."""
+    """Return a sample of them, drawn independently of their scores."""
     inside = list({c.widths: c for c in _inside(searched)}.values())
     rng = np.random.default_rng([seed, 7])
     chosen = sorted(rng.permutation(len(inside))[:CANDIDATES].tolist())

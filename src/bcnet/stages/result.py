@@ -1,4 +1,4 @@
-"""The result of a run, out of what its stages came to."""
+"""Result of a run, assembled from the outputs of its stages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from bcnet.tasks import Task
 
 
 def result_of(context: Context) -> RunResult:
-    """Return what came out of a run, all stages of which are finished."""
+    """Return the result of a run whose stages are all finished."""
     space = context.workload.space
     settings = context.settings
     original, uniform, searched = (context.output(name) for name in NETWORKS.values())
@@ -116,7 +116,7 @@ def _search(context: Context, choice: Choice, found: SearchResult) -> SearchResu
 
 
 def _heuristics(workload: Workload, found: SearchResult, choice: Choice) -> tuple[ScoredWidths, ...]:
-    """Return what the search made of the widths that need none, as far as it scored them, or scored them again."""
+    """Return the search's scores of the widths that need no search, as far as it scored them."""
     candidates = {c.widths: c for c in found.evaluations}
     again = {r.candidate.widths: r.score for r in choice.rescored}
     return tuple(
@@ -133,7 +133,7 @@ def _heuristics(workload: Workload, found: SearchResult, choice: Choice) -> tupl
 
 
 def _stopped_early(*networks: TrainedNetwork) -> dict[str, Ended]:
-    """Return where the trainings ended, of networks for which early stopping was asked for."""
+    """Return where early stopping ended the trainings."""
     ends = {trained.name: trained.ended for trained in networks if trained.ended is not None}
     return {name: Ended(epochs=epochs, best=best) for name, (epochs, best) in ends.items()}
 
@@ -154,7 +154,7 @@ def _network(trained: TrainedNetwork, reference: Cost) -> NetworkResult:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """The versions of what a result depends on, when it was first asked: a checkout may move on meanwhile."""
+    """Return the versions that a result depends on, read once, since a checkout may change during the run."""
     commit = _commit()
     return {
         "python": platform.python_version(),
@@ -168,21 +168,21 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of this package where it runs from a checkout, marked where its files are not quite those of it."""
+    """Return the commit of this package if it runs from a checkout, marked if files differ from the commit."""
     package = Path(bcnet.__file__).parent
 
     def git(*words: str) -> str | None:
         try:
             done = subprocess.run(["git", "-C", str(package), *words], capture_output=True, text=True, check=False)
-        except OSError:  # no git here
+        except OSError:  # git is not installed
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    if git("ls-files", "--error-unmatch", "__init__.py") is None:  # installed, perhaps within somebody's repository
+    if git("ls-files", "--error-unmatch", "__init__.py") is None:  # installed, perhaps inside the user's repository
         return None
     return f"{git('rev-parse', '--short', 'HEAD')}{'+changes' if git('status', '--porcelain', '--', '.') else ''}"
 
 
 def task_result(task: Task) -> TaskResult:
-    """Return what documents say of a task."""
+    """Return the description of a task in documents."""
     return TaskResult(name=task.name, headline=task.headline)

@@ -1,8 +1,8 @@
-"""Reusing finished stages of another run.
+"""Reuse of finished stages of another run.
 
-A stage depends on some of the settings only. Where two runs agree on these, the stage of one is that of the other, bit
-for bit: its files are checked against the run they come from and written anew with the marks of the run they go to. So
-a run stays what its settings say, and ends as if it had done all by itself.
+A stage depends on some of the settings. If two runs agree on these, their outputs are equal bit for bit. Its files are
+checked against the run they come from and written again with the marks of this run, so that a run is described by its
+settings alone and its result is the same as without reuse.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ SHARED = (
 
 
 def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
-    """Return whether a stage of a run of `theirs` is that of one of `ours`."""
+    """Return whether runs with these two settings share a stage."""
     a = theirs.identity()
     b = ours.identity()
     read = (*SHARED, *stage.reads(theirs), *stage.reads(ours))
-    # The data are told by their digest (`_check_subject`); they may be at another place.
+    # Data are compared by digest (`_check_subject`); their location may differ.
     return all(a.get(key) == b.get(key) for key in {*a, *b} if key.startswith(read) and key != "data")
 
 
 def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
-    """Return those of `runs` that are not the one in `run_dir` itself.
+    """Return the directories among `runs` other than `run_dir`.
 
     Raises:
-        RunError: one is no run directory.
+        RunError: one is not a run directory.
     """
     paths = [Path(run) for run in runs]
     for path in paths:
@@ -47,13 +47,13 @@ def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
 
 
 def reuse(source: Path, context: Context) -> tuple[str, ...]:
-    """Take the finished stages that the run in `source` shares with this one, those that are not here yet.
+    """Copy the finished stages that the run in `source` shares with this one and that are missing here.
 
     Returns:
-        The stages taken.
+        The names of the copied stages.
 
     Raises:
-        RunError: the files of `source` are damaged, or its model or data were others behind their names.
+        RunError: the files of `source` are corrupt, or its model or data have changed under the same names.
     """
     theirs = RunDirectory(source, read_settings(source))
     ours = context.directory
@@ -64,7 +64,7 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
         here = stage.name in known and is_shared(stage, theirs.settings, context.settings)
         if here and stage.is_in(theirs) and not stage.is_in(ours) and stage.agrees(theirs, context):
             stage.reuse(theirs, context)
-            # What a stage took is part of what the result took, wherever it was done.
+            # Times of a copied stage count towards the result.
             took = {name: seconds for name, seconds in theirs.seconds().items() if name in stage.timed_as}
             ours.write(names.SECONDS, ours.seconds() | took)
             taken.append(stage.name)

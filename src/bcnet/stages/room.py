@@ -1,4 +1,4 @@
-"""The bytes that a stage writes to the disk, at most."""
+"""Upper bounds of the disk space that a stage needs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import nn
 from bcnet.train import Recipe
 from bcnet.train.optimizer import STATES
 
-_KEPT = 3  # checkpoints at once: the newest, the one before it, and the one being written
+_KEPT = 3  # checkpoints on disk: the newest, the previous, and the one being written
 
 
 def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: int = 0) -> int:
-    """Return the bytes that a training writes at most: checkpoints, weights, `records` losses, widths of `groups`."""
+    """Return the peak bytes written by a training: checkpoints, weights, `records` losses, widths of `groups`."""
     weights = sum(int(tensor.nbytes) for tensor in module.state_dict().values())
     state = STATES[recipe.optimizer] * sum(int(parameter.nbytes) for parameter in module.parameters())
     state += ((recipe.ema is not None) + (recipe.early_stopping is not None)) * weights
@@ -20,7 +20,7 @@ def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: 
 
 
 def search_bytes(candidates: int, groups: int) -> int:
-    """Return the bytes that the store of evaluations grows to.
+    """Return the final bytes of the evaluation store.
 
     A row has widths as text, scores on parts of the images, digests and indices; SQLite keeps a journal.
     """

@@ -1,4 +1,4 @@
-"""Running the stages of a run: its directory opened and locked, its threads set, its progress told."""
+"""Run the stages of a run: open and lock its directory, set threads, report progress."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ def run_stages(
     take_from: Sequence[Path] = (),
     own: Sequence[Stage] = (),
 ) -> _T:
-    """Run stages in the run directory `path`, as `outcome` asks for them; what it makes of them is the value.
+    """Run stages in the run directory `path` as `outcome` requests them, and return the outcome.
 
-    `until` names the stages that there are, where they are not all of the run's; `own` are stages of the user's.
-    Finished stages that the runs `take_from` share are reused. All processes of `world` do this; rank 0 tells of it.
+    `until` names the stages to run, if not all; `own` are the user's stages. Finished stages that the runs `take_from`
+    share are reused. All processes of `world` make this call; rank 0 reports.
+
     """
     every = stages_of(settings, own)
     stages = tuple(stage for stage in every if not until or stage.name in {*until, *MEASURING})
@@ -76,7 +77,7 @@ def run_stages(
 
 
 def _tell_plan(context: Context) -> None:
-    """Tell what is ahead, what the machine does, and what a person should know of the settings before hours pass."""
+    """Report the remaining stages, the use of the machine, and remarks on the settings, before hours pass."""
     settings = context.settings
     workload = context.workload
     reporter = context.reporter
@@ -105,7 +106,7 @@ def _tell_plan(context: Context) -> None:
 def plan_stages(
     stages: Sequence[Stage], settings: Settings, workload: Workload, files: Collection[str]
 ) -> list[Planned]:
-    """The stages ahead in their order; those whose file is among `files` are finished."""
+    """Return the remaining stages in order; those whose file is among `files` are finished."""
     plans = (stage.plan(settings, workload) for stage in stages)
     return [dataclasses.replace(plan, finished=plan.file in files) for plan in plans if plan is not None]
 
@@ -113,13 +114,13 @@ def plan_stages(
 def resolved_settings(
     request: Settings, source: Source, path: Path, world: ProcessGroup, *, largest_activation: int = 0
 ) -> Settings:
-    """The settings of a run as rank 0 completes them from what was left open, or from the run in `path`.
+    """Return the settings of a run with unset values filled in by rank 0, or taken from the run in `path`.
 
     `largest_activation` is as in `Settings.resolved`.
 
     Raises:
-        ProcessError: not all processes have the same request, model, data and versions.
-        RecipeError: the device is none that torch has here, or cannot compute in the precision.
+        ProcessError: the processes differ in request, model, data or versions.
+        RecipeError: torch does not have the device here, or it cannot compute in the precision.
     """
 
     def complete() -> dict[str, Any]:
@@ -134,7 +135,7 @@ def resolved_settings(
 
     world.check_same(request.flat() | {"images": source.data_digest} | versions())
     settings = Settings.model_validate(world.on_rank_zero(complete))
-    if is_custom(request.method):  # the document has its fields, the request its code
+    if is_custom(request.method):  # the document has the fields of a custom method, the request its code
         settings = settings.model_copy(update={"method": request.method})
     assert settings.options.device is not None
     check_device(settings.options.device)
@@ -147,13 +148,13 @@ def _reuse_all(sources: Sequence[Path], alone: Context) -> None:
 
 
 def check_seconds(value: Any) -> None:
-    """Raise RecipeError unless `value` can be the seconds between checkpoints."""
+    """Raise RecipeError unless `value` is a valid number of seconds between checkpoints."""
     if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {value!r}")
 
 
 def describe_training(settings: Settings) -> str:
-    """Return how long, in which batches and how fast the networks are trained, for people."""
+    """Describe the training of the networks: epochs, batches and learning rate."""
     supernet = settings.supernet_recipe
     final = settings.training
 
@@ -167,7 +168,7 @@ def describe_training(settings: Settings) -> str:
 
 
 def _machine(settings: Settings) -> str:
-    """One line on what resolved settings do with the machine, and what this process does."""
+    """Describe in one line how the run uses the machine."""
     options = settings.options
     precision = settings.supernet_recipe.precision
     final = settings.training.precision
@@ -188,7 +189,7 @@ def _machine(settings: Settings) -> str:
 
 
 def _begin(context: Context) -> None:
-    """Tell what a person should know of model and data, and write down what the run works on."""
+    """Report remarks on model and data, and record the run's workload."""
     left_out = context.workload.space.uncounted_note
     for note in (*context.workload.data.notes, *context.workload.source.notes, *([left_out] if left_out else ())):
         context.reporter.note(note)
@@ -196,7 +197,7 @@ def _begin(context: Context) -> None:
 
 
 def _record_workload(context: Context) -> None:
-    """Write what the run works on; where it is written, model and data must still be the same behind their names.
+    """Record model and data; if they are recorded already, check that they have not changed.
 
     Raises:
         RunError: one of them has changed since the run started.

@@ -1,4 +1,4 @@
-"""Scorers of candidates: the paths of a supernet, networks of their own, or the user's own function."""
+"""Scorers of candidates: paths of a supernet, separately trained networks, or a custom function."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from bcnet.train import STRATEGIES
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores candidates, and scores the best again on fresh images; None where a score is final.
+    """Scores candidates, and scores the best again on fresh images (None if a score is final).
 
-    `longer` says that the second score follows on more training than the first, and so decides alone. `mapper` asks for
-    several scores; None for the one of the run's processes.
+    `longer` means that the second score follows a longer training than the first, so it alone decides. `mapper`
+    computes several scores; None for the mapper of the run's processes.
+
     """
 
     score: Score
@@ -39,12 +40,12 @@ class Scorer:
 
 
 FloatArray = np.ndarray[tuple[int], np.dtype[np.float64]]
-_PARTS = 8  # of the images of a score, to see how far it can be believed
+_PARTS = 8  # parts of the images of a score, to estimate its reliability
 
 
 @dataclass(frozen=True)
 class NetworkScores(ABC):
-    """Scores of widths on `batches`, each by a network that is made and trained for them alone (a `PartScore`)."""
+    """Scores widths on `batches`, each by a network trained for them (a `PartScore`)."""
 
     context: Context
     batches: Sequence[Batch]
@@ -52,30 +53,30 @@ class NetworkScores(ABC):
     @property
     @abstractmethod
     def precision(self) -> Precision:
-        """Return what the networks compute in."""
+        """Return the precision of the networks."""
 
     @abstractmethod
     def network(self, widths: Widths) -> AbstractContextManager[nn.Module]:
-        """The network of these widths, trained, in eval mode; it is needed until the context ends."""
+        """Yield the trained network of these widths in eval mode."""
 
     @property
     def metric(self) -> Metric | PerImage:
-        """Return what is made of the images."""
+        """Metric that is computed for each image."""
         return metric_of(self.context)
 
     def __call__(self, widths: Widths) -> float:
-        """The mean over the images."""
+        """Return the mean over the images."""
         return self.in_parts(widths)[0]
 
     def in_parts(self, widths: Widths) -> tuple[float, list[float]]:
-        """The mean over the images, and over every eighth of them; none where there are fewer images."""
+        """Return the mean over the images and over each eighth of them; no parts if there are too few images."""
         found = self.per_image(widths)
         even = found[: len(found) // _PARTS * _PARTS].reshape(-1, _PARTS)
         parts = even.mean(axis=0).tolist() if len(even) else []
         return float(torch.from_numpy(found).mean()), parts
 
     def per_image(self, widths: Widths) -> FloatArray:
-        """Scores of the single images, shape `(images,)`."""
+        """Return the score of each image, shape `(images,)`."""
         with self.network(widths) as network:
             return self._evaluator(network).per_image(())
 
@@ -84,7 +85,7 @@ class NetworkScores(ABC):
 
 
 def supernet_scorer(context: Context, supernet: Supernet) -> Scorer:
-    """Return what scores candidates and the best of them again by the paths of a supernet."""
+    """Return the scorer that uses the paths of a supernet."""
     workload = context.workload
     return Scorer(
         supernet_evaluator(context, supernet, workload.validation),
@@ -93,13 +94,13 @@ def supernet_scorer(context: Context, supernet: Supernet) -> Scorer:
 
 
 def network_score(context: Context, network: nn.Module) -> float:
-    """The score of a plain network in eval mode on the validation images, in the units of the run's metric."""
+    """Return the score of a network in eval mode on the validation images, in the units of the run's metric."""
     precision = context.settings.training.precision
     return network_evaluator(context, network, context.workload.validation, precision).on_side((), Side.LEFT)
 
 
 def held_out_loss(context: Context, network: nn.Module) -> float:
-    """The task's mean loss of a plain network in eval mode on the validation images."""
+    """Return the task's mean loss of a network in eval mode on the validation images."""
     task = context.workload.source.task
     score = task.loss_score if isinstance(task, Classification) else task.score
     precision = context.settings.training.precision
@@ -113,9 +114,9 @@ def network_evaluator(
     precision: Precision,
     metric: Metric | PerImage | None = None,
 ) -> SupernetEvaluator:
-    """Return what scores a plain network in eval mode on `batches`, by the run's metric or another.
+    """Return an evaluator of a plain network in eval mode on `batches`, for the run's metric or another.
 
-    It is asked for a score of no widths, and of one side.
+    It ignores widths and has one side.
     """
     device = next(network.parameters()).device
     task = context.workload.source.task
@@ -129,7 +130,7 @@ def network_evaluator(
 
 
 def metric_of(context: Context) -> Metric | PerImage:
-    """Return what a run makes of the logits of images: its own score, or the user's."""
+    """Return the metric of the run's scores: a built-in one, or a custom function."""
     source = context.workload.source
     if source.own.per_image is not None:
         return source.own.per_image
@@ -140,7 +141,7 @@ def metric_of(context: Context) -> Metric | PerImage:
 
 
 def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
-    """Return what scores widths on `batches` by the paths of a supernet, from the sides that it was trained by."""
+    """Return an evaluator of widths on `batches` by the paths of a supernet, from the sides it was trained on."""
     settings = context.settings
     assert settings.options.device is not None
     precision = settings.supernet_recipe.precision

@@ -1,4 +1,4 @@
-"""The stage of the search: which candidates are scored, by what, and each stored as it is (spec, section 5)."""
+"""Stage of the search: scores candidates and stores every evaluation (spec, section 5)."""
 
 from __future__ import annotations
 
@@ -51,14 +51,15 @@ _SEARCH = (
 
 
 def read_for_search(settings: Settings) -> tuple[str, ...]:
-    """Return the settings that the scores depend on: of trained networks, and of a supernet from one, its training."""
+    """Return the settings that scores depend on: those of trained networks, and those of a supernet that starts from
+    one."""
     method = settings.method
     return (*_SEARCH, *(TRAINING if method.trains_candidates or method.inherits else ()))
 
 
 @dataclass(frozen=True)
 class Searched:
-    """All that was evaluated, what scored it, and what chose it."""
+    """All evaluations, the scorer, and the searcher."""
 
     found: SearchResult
     scorer: Scorer
@@ -66,9 +67,10 @@ class Searched:
 
 
 def searcher_of(context: Context) -> Searcher:
-    """Return what chooses the candidates to score: the user's own searcher, or that of the run's method.
+    """Return the searcher: the user's own, or that of the run's method.
 
-    One with a field `prior` that is open gets the run's.
+    If it has a field `prior` that is None, it gets the run's prior.
+
     """
     method = context.settings.method
     own = context.workload.source.own.searcher
@@ -103,7 +105,7 @@ def searcher_of(context: Context) -> Searcher:
 
 
 def run_search(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> SearchResult:
-    """The search, replayed from its stored evaluations as far as they go."""
+    """Run the search, replaying its stored evaluations."""
     settings = context.settings
     workload = context.workload
     directory = context.directory
@@ -131,7 +133,7 @@ def run_search(context: Context, searcher: Searcher, scorer: Scorer, stage: str)
 
 
 def searched_by(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> Searched:
-    """The search, and what followed it where all of its best were too slow as measured, round by round."""
+    """Run the search and, if all of its best were too slow as measured, further rounds."""
     found = run_search(context, searcher, scorer, stage)
     problem = Problem.of(context.workload.space, context.workload.budget)
     for further in rounds_of(context):
@@ -156,7 +158,7 @@ def searched_by(context: Context, searcher: Searcher, scorer: Scorer, stage: str
 
 
 class EvolutionStage(Stage):
-    """Comes to all that was evaluated, and to what scored it."""
+    """Stage that scores candidates."""
 
     name: ClassVar[str] = "evolution"
     file: ClassVar[str] = names.EVALUATIONS
@@ -164,30 +166,30 @@ class EvolutionStage(Stage):
     kind: ClassVar[str] = "scoring"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """The method, the budget, which images score, and all that the scores come from."""
+        """The method, the budget, the scoring images, and everything that scores depend on."""
         return read_for_search(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """All candidates, at most."""
+        """At most all candidates."""
         work = scoring_passes(settings, workload) * usual_macs(workload)
         total = candidates_of(workload.source.own.searcher, settings)
         return Planned(self.name, total, "candidates", work, kind=self.kind, file=names.RESCORED)
 
     def run(self, context: Context) -> None:
-        """Score candidates; each is kept as it is scored."""
+        """Score candidates, storing each."""
         self.output(context)
 
     def load(self, context: Context) -> Searched:
-        """Return the same, from what is kept."""
+        """Return the evaluations by replaying the store."""
         return self.output(context)
 
     def output(self, context: Context) -> Searched:
-        """A search replays what is kept of it, so that running and reading it are one."""
+        """Return the search; running and loading are the same, since a search replays its store."""
         scorer = supernet_scorer(context, context.output("supernet")[0])
         return searched_by(context, searcher_of(context), scorer, self.name)
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
-        """Candidates that are not here yet."""
+        """Copy candidates that are missing here."""
         space = context.workload.space
         ours = context.directory
         with (
@@ -201,19 +203,19 @@ class EvolutionStage(Stage):
 
 
 def search_of(context: Context) -> str | None:
-    """The name of the stage that scores candidates, None where none does."""
+    """Return the name of the stage that scores candidates, or None."""
     return next((name for name in ("evolution", "trials") if name in context.names), None)
 
 
 def found_by(context: Context) -> SearchResult | None:
-    """All that a run evaluated, None where it scores no candidates."""
+    """Return all evaluations of a run; None if it scores no candidates."""
     name = search_of(context)
     found: SearchResult | None = None if name is None else context.output(name).found
     return found
 
 
 def candidates_of(own: Searcher | None, settings: Settings) -> int:
-    """Return the most candidates that are scored."""
+    """Return the largest number of candidates that are scored."""
     if own is not None:
         return own.limit
     method = settings.method
@@ -225,7 +227,7 @@ def candidates_of(own: Searcher | None, settings: Settings) -> int:
 
 
 def usual_macs(workload: Workload) -> int:
-    """Return what candidates within the budget cost: those that are found use it up."""
+    """Return the expected multiply-adds of candidates, which use up the budget."""
     reference = workload.space.reference
     limit = workload.budget.resolve(reference).macs
     most = int(reference.macs)
@@ -233,14 +235,15 @@ def usual_macs(workload: Workload) -> int:
 
 
 def scoring_passes(settings: Settings, workload: Workload) -> int:
-    """Return how many forward passes of one image score a candidate."""
+    """Return the number of forward passes per image that score a candidate."""
     return len(STRATEGIES[method_of(settings).strategy]().sides) * sum(len(labels) for _, labels in workload.validation)
 
 
 class _Told:
-    """Tells people of every candidate, and of the best one within the budget so far.
+    """Reports every candidate, and the best feasible one so far.
 
-    The `stored` first ones are replayed: that says nothing about speed, and they have been told of.
+    The first `stored` candidates are replayed; they are not reported and do not count for the speed.
+
     """
 
     def __init__(self, context: Context, stage: str, advance: Advance, stored: int) -> None:
@@ -269,7 +272,10 @@ class _Told:
 
 @contextmanager
 def _evaluations(context: Context) -> Iterator[EvaluationStore]:
-    """The evaluations on disk; on all processes but the first a copy in memory, from which they replay the same."""
+    """Yield the evaluation store.
+
+    Other processes than the first use a copy in memory and replay the same evaluations.
+    """
     space = context.workload.space
     settings = context.settings
     file = context.directory.file(names.EVALUATIONS)

@@ -1,10 +1,10 @@
-"""The start of a network's training, and the short training that scores one.
+"""Initial weights of a network's training, and the short training (trial) that scores a candidate.
 
-A network starts from fresh weights, from the supernet's, from those that the model was given, or from those of the
-trained original. A trial is trained as a final network would be, from the same start, by the same recipe and seed, but
-for fewer epochs and without the images that score it, by one process. Where the best one's own training is gone on
-with, as the paper has it of random networks (`Random.continued`), trials are the first epochs of the whole
-recipe, at its learning rates, and not a recipe that is shorter.
+A network starts from random weights, from the supernet, from given weights, or from the trained original. A trial is
+trained like a final network, with the same start, recipe and seed, but for fewer epochs, without the images that score
+it, and by one process. If the best candidate's training continues, as the paper does for random networks
+(`Random.continued`), trials are the first epochs of the whole recipe, at its learning rates, instead of a shorter
+recipe.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from bcnet.stages.base import Context
 from bcnet.supernet import Order, Supernet, build, by_importance, recalibrate, reorder
 from bcnet.train import Begun, EpochBatches, FirstBatches, NetworkLearner, derived_generator, train
 
-CALIBRATION = 20  # batches for the statistics of batch norm
+CALIBRATION = 20  # batches for batch-norm statistics
 
 
 def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Module:
     """Return the network of the given widths before its training, on the run's device.
 
-    From "scratch" it is freshly initialised as the original would be. From "supernet" it holds the first channels of
-    every group, from "pretrained" or "original" the most important ones of the model as it was given or as it was
-    trained, those that a pruner `kept` before all others; with batch-norm statistics of some training batches. Training
-    then is fine-tuning.
+    "scratch": initialised as the original would be. "supernet": the first channels of every group. "pretrained" and
+    "original": the most important channels of the given or the trained model (those that a pruner `kept` before all
+    others), with batch-norm statistics of some training batches; training is then fine-tuning.
+
 
     Raises:
-        RecipeError: it is to start from a supernet, and the run has none.
+        RecipeError: `start="supernet"` in a run without one.
     """
     settings = context.settings
     if settings.start == "scratch":
@@ -56,21 +56,21 @@ def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Mo
 
 
 def sort_once(context: Context, kept: Kept = ()) -> Supernet:
-    """Return what networks that start from trained weights are cut from.
+    """Return the sorted network from which all networks with trained weights are sliced.
 
-    Sorting the channels and checking the permutation takes seconds: once for all candidates of a run.
+    Sorting channels and checking the permutation takes seconds, so it is done once per run.
     """
     return context.once(("sorted", kept), lambda: Supernet(_sort_channels(context, kept), context.workload.space))
 
 
 def empty_network(context: Context, widths: Widths) -> nn.Module:
-    """Return a network of the given widths on the run's device, for weights to be loaded into."""
+    """Return a network of the given widths on the run's device, whose weights are to be loaded."""
     workload = context.workload
     return _first_channels(context, Supernet(workload.model, workload.space), widths)
 
 
 def from_scratch(context: Context, widths: Widths) -> nn.Module:
-    """Return the network of the given widths, freshly initialised as the original would be, on the run's device."""
+    """Return the network of the given widths, initialised as the original would be, on the run's device."""
     settings = context.settings
     workload = context.workload
     generator = derived_generator(settings.training_seed, "initial weights")
@@ -79,19 +79,20 @@ def from_scratch(context: Context, widths: Widths) -> nn.Module:
 
 
 def _sort_channels(context: Context, kept: Kept) -> nn.Module:
-    """The trained model with the channels first that a narrow network keeps."""
+    """Return the trained model with the channels first that a narrow network keeps."""
 
     def kept_first(orders: tuple[Order, ...]) -> tuple[Order, ...]:
         if not kept:
             return orders
-        # The pruner's own choice; what it has cut comes after it.
+        # the pruner's kept channels, then those it removed
         return tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
 
     return reorder_trained(context, kept_first)
 
 
 def reorder_trained(context: Context, arrange: Callable[[tuple[Order, ...]], tuple[Order, ...]]) -> nn.Module:
-    """The model as it was given or as it was trained, its channels in an order made from that of their importance."""
+    """Return the given or trained model with its channels reordered by `arrange`, a function of the order of
+    importance."""
     workload = context.workload
     model = workload.model if context.settings.start == "pretrained" else context.output("original").network
     orders = arrange(by_importance(model, workload.space))
@@ -106,21 +107,21 @@ def _first_channels(context: Context, owner: Supernet, widths: Widths) -> nn.Mod
 
 
 def recalibrate_norms(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
-    """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
+    """Return `network` with batch-norm statistics of some training `batches`, drawn with `seed`."""
     device = next(network.parameters()).device
     order = derived_generator(seed, "calibration")
     return recalibrate(network, (move(x, device) for x, _ in islice(batches.epoch(order), CALIBRATION)))
 
 
 def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
-    """Return the network of these widths after a trial, which goes on where this process stopped it.
+    """Return the network of these widths after a trial, resuming an interrupted one.
 
-    A part of an epoch is so many of its batches, at the rates of a whole recipe.
-    Its checkpoints stay until `drop_trial` or `drop_trials`.
+    A fraction of an epoch is that share of its batches, at the learning rates of a whole recipe. Checkpoints stay until
+    `drop_trial` or `drop_trials`.
     """
     settings = context.settings
     workload = context.workload
-    # The first epochs of the whole recipe where the best one's own training goes on, else a recipe that is shorter.
+    # the first epochs of the whole recipe if the best candidate's training continues, else a shorter recipe
     goes_on = isinstance(settings.method, TrainingsMethod) and settings.method.goes_on
     short = for_epochs(settings.training, epochs)
     recipe = for_epochs(settings.training, settings.training.epochs) if goes_on else short
@@ -139,12 +140,12 @@ def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
 
 
 def begun_trial(context: Context, widths: Widths, epochs: int) -> Begun:
-    """Return the trial of these widths, to be gone on with; it is trained again where its checkpoints are lost."""
+    """Return the trial of these widths, to be continued; it is trained again if its checkpoints are lost."""
     name = _name(widths, epochs)
     directory = context.directory.alone()
 
     def state() -> Loaded:
-        trained_trial(context, widths, epochs)  # no work where its last checkpoint is there
+        trained_trial(context, widths, epochs)  # no work if its last checkpoint exists
         return read_tensors(directory.checkpoint(name), directory.identity(name))
 
     found = context.world.tensors_from_rank_zero(state)
@@ -158,7 +159,7 @@ def drop_trial(context: Context, widths: Widths, epochs: float) -> None:
 
 
 def drop_trials(context: Context) -> None:
-    """Remove those of all trials."""
+    """Remove the checkpoints of all trials."""
     context.directory.alone().drop_checkpoints("trial-*")
 
 

@@ -1,4 +1,5 @@
-"""The stage that trains the supernet (spec, section 3): by its settings' strategy, two paths to a pass where faster."""
+"""Stage that trains the supernet (spec, section 3) with the configured strategy, in pairs of paths if that is
+faster."""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ def method_of(settings: Settings) -> SupernetMethod:
 
 
 def read_for_supernet(settings: Settings) -> tuple[str, ...]:
-    """Return the settings that a supernet depends on: its own recipe, and the original's where it starts from that."""
+    """Return the settings that a supernet depends on: its recipe, and the original's if it starts from that."""
     return (*_SUPERNET, *(TRAINING if settings.method.inherits else ()))
 
 
 class SupernetStage(Stage):
-    """Comes to the trained supernet and the losses of its steps."""
+    """Stage of the trained supernet and the losses of its steps."""
 
     name: ClassVar[str] = "supernet"
     file: ClassVar[str] = names.SUPERNET
@@ -55,7 +56,7 @@ class SupernetStage(Stage):
         return read_for_supernet(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """All steps, each of the mean work of some draws."""
+        """All steps, each with the mean work of some draws."""
         space = workload.space
         recipe = settings.supernet_recipe
         generator = derived_generator(settings.seed, "forecast")
@@ -69,7 +70,7 @@ class SupernetStage(Stage):
         return Planned(self.name, total, "steps", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
-        """Train it; leave its weights, the losses of its steps, and how often each channel was trained."""
+        """Train the supernet; write its weights, the losses of its steps, and how often each channel was trained."""
         workload = context.workload
         directory = context.directory
         recipe = context.settings.supernet_recipe
@@ -96,7 +97,7 @@ class SupernetStage(Stage):
         directory.write_tensors(self.file, self.name, supernet.state_dict())
 
     def load(self, context: Context) -> tuple[Supernet, LossRecords]:
-        """The trained supernet in eval mode, and the losses of its steps."""
+        """Return the trained supernet in eval mode, and the losses of its steps."""
         directory = context.directory
         directory.drop_checkpoints(self.name)
         supernet = Supernet(context.workload.model, context.workload.space)
@@ -104,12 +105,12 @@ class SupernetStage(Stage):
         return supernet.eval(), LossRecords.from_tensors(directory.read_tensors(names.RECORDS, "records")[0])
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
-        """Weights, records and counts."""
+        """Copy weights, records and counts."""
         copy_tensors(theirs, context.directory, {"records": "records", "counts": "counts", "supernet": "supernet"})
 
 
 def _starting_model(context: Context) -> nn.Module:
-    """The model with the weights that the supernet starts from."""
+    """Return the model with the weights that the supernet starts from."""
     method = method_of(context.settings)
     if not method.inherits:
         return context.workload.model
@@ -118,10 +119,10 @@ def _starting_model(context: Context) -> nn.Module:
 
 
 def supernet_learner(supernet: Supernet, settings: Settings, inputs: InputFacts) -> SupernetLearner:
-    """The supernet as the settings train it, on such inputs.
+    """Return the learner that trains the supernet by the settings, for such inputs.
 
     Raises:
-        RecipeError: the settings ask for pairs, and the network's paths cannot share a pass.
+        RecipeError: the settings require pairs, but the network's paths cannot share a pass.
     """
     method = method_of(settings)
     strategy = STRATEGIES[method.strategy]()

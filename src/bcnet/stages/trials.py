@@ -1,8 +1,8 @@
-"""The stage of candidates that are networks, each scored after a short training of its own.
+"""Stage of candidates that are scored by a short training each.
 
-A trial (`bcnet.stages.starting`) is trained by one process, so that candidates can be shared out among several. The
-test images take no part. The best can be trained again for longer (`Trainings.finalist_epochs`), and are then told
-apart by that alone: many short trainings and a few long ones, as successive halving has it.
+A trial (`bcnet.stages.starting`) is trained by one process, so candidates can be distributed over several. The test
+images are not used. The best candidates can be trained again for longer (`Trainings.finalist_epochs`), and these
+trainings alone decide between them: many short trainings and a few long ones, as in successive halving.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from bcnet.stages.starting import drop_trial, sort_once, trained_trial
 
 
 class TrialsStage(EvolutionStage):
-    """Comes to all that was trained for a short while, and to what scored it."""
+    """Stage that scores candidates by short trainings."""
 
     name: ClassVar[str] = "trials"
     needs: ClassVar[tuple[str, ...]] = ()
     kind: ClassVar[str] = "training"
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """A short training for each."""
+        """One short training per candidate."""
         images = len(workload.training_batches) * settings.training.batch_size * method_of(settings).length
         work = images * (TRAINING_PASS * usual_macs(workload) + workload.macs_of_answers)
         total = candidates_of(workload.source.own.searcher, settings)
@@ -58,12 +58,12 @@ class TrialsStage(EvolutionStage):
         return Planned(self.name, total, "networks", work, kind=kind, file=names.RESCORED)
 
     def output(self, context: Context) -> Searched:
-        """Replayed from what is kept, as every search."""
+        """Return the search by replaying its store."""
         return searched_by(context, searcher_of(context), trial_scorer(context), self.name)
 
 
 def trial_scorer(context: Context) -> Scorer:
-    """Return what scores candidates by short trainings. The networks are not kept."""
+    """Return the scorer that trains candidates. The networks are discarded."""
     settings = context.settings
     workload = context.workload
     method = method_of(settings)
@@ -72,7 +72,7 @@ def trial_scorer(context: Context) -> Scorer:
     epochs = method.length
     longer = longer_epochs(settings)
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
-    kept = candidates_of(None, settings) if method.goes_on else 1  # trials at once, at most
+    kept = candidates_of(None, settings) if method.goes_on else 1  # largest number of trials at once
     room = training_bytes(workload.model, for_epochs(settings.training, max(epochs, longer or 0)))
     context.directory.check_room("trials", kept * room)
     scorer = Scorer(_Trials(context, workload.validation, epochs), mapper=_mapper(context))
@@ -82,7 +82,7 @@ def trial_scorer(context: Context) -> Scorer:
 
 
 def _mapper(context: Context) -> Mapper | None:
-    """Return what trains several candidates at once in copies of this process; None where none are wanted."""
+    """Return the mapper that trains several candidates at once in copies of this process; None if not requested."""
     options = context.settings.options
     processes = options.side_by_side
     if processes < 2 or context.world.size > 1:
@@ -94,7 +94,7 @@ def _mapper(context: Context) -> Mapper | None:
             f"{context.settings.data}: leave --at-once out, or start a new run with --threads 1"
         )
     if context.settings.start in ("original", "pretrained"):
-        sort_once(context)  # which all copies then share
+        sort_once(context)  # shared by all copies
     return functools.partial(map_side_by_side, processes=processes)
 
 
@@ -106,29 +106,32 @@ def method_of(settings: Settings) -> TrainingsMethod:
 
 
 def longer_epochs(settings: Settings) -> int | None:
-    """Return the epochs of the longer training that tells the best candidates apart; None where there is none."""
+    """Return the epochs of the finalists' longer training; None if there is none."""
     return settings.method.finalist_epochs if isinstance(settings.method, Trainings) else None
 
 
 @dataclass(frozen=True)
 class _Trials(NetworkScores):
-    """Scores of widths on `batches`, after a trial of `epochs`, or of a part of one."""
+    """Scores of widths on `batches` after a trial of `epochs`, possibly a fraction."""
 
     epochs: float
 
     @property
     def precision(self) -> Precision:
-        """The final networks'."""
+        """Precision of the final networks."""
         return self.context.settings.training.precision
 
     def per_image(self, widths: Widths) -> FloatArray:
-        """See `NetworkScores`; by as many threads as a candidate is given, whatever trains it."""
+        """See `NetworkScores`; always with a candidate's number of threads."""
         with threads(self.context.settings.options.candidate_threads):
             return super().per_image(widths)
 
     @contextmanager
     def network(self, widths: Widths) -> Iterator[nn.Module]:
-        """After its trial; the checkpoints are there until it is scored, or gone on with."""
+        """Yield the network after its trial.
+
+        Its checkpoints are removed once it is scored, unless its training continues.
+        """
         yield trained_trial(self.context, widths, self.epochs).eval()
         if not method_of(self.context.settings).goes_on:
             drop_trial(self.context, widths, self.epochs)
