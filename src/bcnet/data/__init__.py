@@ -1,4 +1,4 @@
-"""Data sets as tensors: loading by name, class-balanced splits, and batches made on the device."""
+"""Data sets: loading by name, class-balanced splits, and batches prepared on the device."""
 
 from bcnet.data.augmentation import Augmentation, usual_augmentation
 from bcnet.data.batches import Batch, TrainingBatches, all_batches, fixed_batches

@@ -1,4 +1,4 @@
-"""Images and labels in an `.npz` file of NumPy arrays, named as Keras and MedMNIST name them."""
+"""Images and labels from an `.npz` file, with the array names of Keras or MedMNIST."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _EXPECTED = (
 def load_arrays(path: Path, image_size: int | None) -> DataSet:
     """Load images and labels from the arrays of an `.npz` file; pickles are never loaded.
 
-    Images are bytes, or floats in [0, 1], `(n, H, W)`, `(n, H, W, C)` or `(n, C, H, W)` of one or three channels;
-    labels `(n,)` or `(n, 1)` are class numbers or words. Names are a word for either (`x`, `images`, `data`; `y`,
-    `labels`, `targets`) and one for the split, in any order; without one all are for training. A split for validation
-    scores candidates, where there is one for testing beside it. Where there are no test images a fixed fifth of every
-    class is held out.
+    Images are bytes, or floats in [0, 1], `(n, H, W)`, `(n, H, W, C)` or `(n, C, H, W)` with one or three channels.
+    Labels `(n,)` or `(n, 1)` are class numbers or words. An array's name combines a word for its content (`x`,
+    `images`, `data`; `y`, `labels`, `targets`) and one for the split, in any order; without a split, all images are for
+    training. If there are a validation and a test split, the former scores candidates. Without test images, a fixed
+    fifth of every class is held out.
 
     Raises:
-        DataError: no such file, arrays of other names, or images or labels that do not do.
+        DataError: no such file, arrays with other names, or unsuitable images or labels.
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -44,7 +44,7 @@ def load_arrays(path: Path, image_size: int | None) -> DataSet:
             arrays = {split: tuple(archive[name] for name in names) for split, names in splits.items()}
     except DataError:
         raise
-    except Exception as error:  # a damaged file makes NumPy and zipfile raise whatever they stumble over
+    except Exception as error:  # a corrupt file makes NumPy and zipfile raise errors of any type
         raise DataError(
             f"npz:PATH takes an .npz file of arrays of numbers; {str(path)!r} could not be read: {error}"
         ) from None
@@ -68,7 +68,7 @@ def load_arrays(path: Path, image_size: int | None) -> DataSet:
 
 
 def _splits_of(names: list[str], place: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
-    """Return the names of images and labels by split, and the names that are neither."""
+    """Return the names of images and labels by split, and the names of other arrays."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     unread = []
     for name in names:
@@ -88,7 +88,7 @@ def _splits_of(names: list[str], place: str) -> tuple[dict[str, tuple[str, str]]
 
 
 def _readable(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | torch.Tensor:
-    """Return images `(n, H, W)` or `(n, H, W, C)` of bytes, or tensors `(n, C, H, W)` of floats."""
+    """Return bytes `(n, H, W)` or `(n, H, W, C)`, or float tensors `(n, C, H, W)`."""
     axis = channel_axis(images.shape)
     if images.ndim != 3 and (axis is None or images.shape[axis] not in _CHANNELS):
         raise DataError(

@@ -12,12 +12,12 @@ from bcnet.errors import DataError
 
 @dataclass(frozen=True)
 class Augmentation:
-    """`padding` black pixels on every side before a random crop back to size, and whether to `flip` at random.
+    """Random crops after zero padding of `padding` pixels on every side, and random flips if `flip`.
 
-    Example: `Augmentation(padding=4, flip=True)` is the usual one for CIFAR-10: a 32x32 crop of 40x40 pixels.
+    Example: `Augmentation(padding=4, flip=True)` is the usual choice for CIFAR-10: a 32x32 crop of 40x40 pixels.
 
     Raises:
-        DataError: a padding that is no int of at least 0.
+        DataError: the padding is not a non-negative int.
     """
 
     padding: int = 0
@@ -34,10 +34,11 @@ class Augmentation:
     def __call__(
         self, pixels: torch.Tensor, generator: torch.Generator, *, first: int = 0, whole: int | None = None
     ) -> torch.Tensor:
-        """Every image of `pixels`, shape `(n, C, H, W)`, moved and flipped on its own. The result has the same shape.
+        """Return `pixels`, shape `(n, C, H, W)`, with every image cropped and flipped independently; the shape is
+        unchanged.
 
-        The draws are those of `generator`, whatever device the pixels are on. Of a batch of `whole` images `pixels` may
-        be those from number `first` on: they come out as in the whole batch.
+        Draws come from `generator`, regardless of the device. For a part of a batch of `whole` images, `first` is the
+        index of its first image; the result equals that part of the augmented batch.
         """
         if not self.padding and not self.flip:
             return pixels
@@ -63,9 +64,9 @@ def _draw(high: int, shape: tuple[int, ...], generator: torch.Generator) -> torc
 
 
 def usual_augmentation(image_shape: tuple[int, int, int]) -> Augmentation:
-    """Crops with an eighth of the size as padding (4 pixels at 32, 1 at 8), and flips for colour images.
+    """Return crops padded by an eighth of the size (4 pixels at 32, 1 at 8), and flips for colour images.
 
-    Grey images are often digits and letters, which a flip would turn into something else.
+    Grey images are often digits and letters, whose meaning a flip changes.
     """
     channels, height, width = image_shape
     return Augmentation(padding=min(height, width) // 8, flip=channels == 3)

@@ -1,8 +1,8 @@
-"""Batches of images, drawn and prepared on the device that they are for.
+"""Batches of images, drawn and prepared on their device.
 
-A batch is a pair: floats `(batch, C, H, W)`, normalised and channels-last, and int64 labels `(batch,)`. Images that are
-on the device already are only indexed; of others the bytes of one batch after the other are brought there, without the
-host waiting for them. What a batch holds does not depend on where the images are.
+A batch is a pair of floats `(batch, C, H, W)`, normalised and channels-last, and int64 labels `(batch,)`. Images that
+are on the device are only indexed. Otherwise the bytes of each batch are copied there without making the host wait. The
+content of a batch does not depend on where the images are.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bcnet.data.transfer import move
 from bcnet.errors import DataError
 from bcnet.nests import Nest
 
-Batch = tuple[Nest, Any]  # inputs and targets; of images by name two tensors
+Batch = tuple[Nest, Any]  # inputs and targets; two tensors for images by name
 Pixels = tuple[torch.Tensor, torch.Tensor]  # images and labels
-Part = Callable[[int], slice]  # of a number of images, those that are wanted
+Part = Callable[[int], slice]  # maps a number of images to the requested part
 
 
 def _all(count: int) -> slice:
@@ -33,13 +33,13 @@ def _all(count: int) -> slice:
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatches:
-    """Epochs of shuffled, augmented batches of one size; the images left over at the end of an epoch are dropped.
+    """Epochs of shuffled, augmented batches of one size; images left over at the end of an epoch are dropped.
 
-    An epoch is a function of its generator alone. `len()` is the number of batches in an epoch. Of every batch the
-    images of `part` are given, as they are in the whole batch. They come out on `device`, by default where they are.
+    An epoch is a function of its generator only. `len()` is the number of batches per epoch. Only the images `part` of
+    each batch are returned, equal to those in the whole batch. They are on `device`, by default that of the images.
 
     Raises:
-        DataError: a batch size below 1, or more than there are images.
+        DataError: the batch size is below 1, or larger than the number of images.
     """
 
     images: Images
@@ -56,13 +56,13 @@ class TrainingBatches:
         return len(self.images) // self.batch_size
 
     def epoch(self, generator: torch.Generator) -> Iterator[Pixels]:
-        """One pass over the images in an order of `generator`'s."""
+        """Iterate over the images in an order drawn from `generator`."""
         order = move(_permutation(len(self.images), generator), self.images.labels.device)
         chunks = order[: len(self) * self.batch_size].view(-1, self.batch_size)[:, self.part(self.batch_size)]
         in_files = isinstance(self.images.pixels, FilePixels)
         first = self.part(self.batch_size).start
         whole = self.batch_size
-        # Where they are decoded every image draws for itself, from its place among all.
+        # When images are decoded, each draws on its own, from its index among all.
         crop = self.augmentation if in_files and isinstance(self.augmentation, ResizedCrop) else None
         for pixels, labels in _raw(self.images, list(chunks), self.device, crop, generator):
             if crop is None:
@@ -70,7 +70,7 @@ class TrainingBatches:
             yield self.normaliser(pixels), labels
 
     def share(self, part: Part) -> TrainingBatches:
-        """Return the same batches, of which one process prepares the images of `part` only."""
+        """Return the same batches, of which one process prepares only the images `part`."""
         return dataclasses.replace(self, part=part)
 
 
@@ -82,13 +82,13 @@ def fixed_batches(
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> list[Pixels]:
-    """Equal batches in one shuffled order, for scores that use each batch's own statistics.
+    """Return equal batches in one shuffled order, for scores that use each batch's own statistics.
 
-    A smaller last batch would have other statistics, so the images left over, fewer than `batch_size`, are dropped.
-    They come out on `device`, by default that of the images.
+    A smaller last batch would have other statistics, so fewer than `batch_size` remaining images are dropped. Batches
+    are on `device`, by default that of the images.
 
     Raises:
-        DataError: a batch size below 1, or more than there are images.
+        DataError: the batch size is below 1, or larger than the number of images.
     """
     _check_batch_size(batch_size, len(images))
     order = move(_permutation(len(images), torch.Generator().manual_seed(seed)), images.labels.device)
@@ -99,12 +99,12 @@ def fixed_batches(
 def all_batches(
     images: Images, batch_size: int, normaliser: Normaliser, *, device: torch.device | str | None = None
 ) -> Iterator[Pixels]:
-    """Every image once, in order, the last batch as small as it comes: for networks with running statistics.
+    """Iterate over all images in order, with a possibly smaller last batch, for networks with running statistics.
 
-    They come out on `device`, by default that of the images.
+    Batches are on `device`, by default that of the images.
 
     Raises:
-        DataError: a batch size below 1.
+        DataError: the batch size is below 1.
     """
     _check_batch_size(min(batch_size, len(images)), len(images))
     parts = torch.arange(len(images), device=images.labels.device).split(batch_size)  # type: ignore[no-untyped-call]
@@ -118,7 +118,7 @@ def _raw(
     crop: ResizedCrop | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[Pixels]:
-    """Bytes and labels of the images of each chunk, on `device`; images in files are cropped where they are decoded."""
+    """Iterate over bytes and labels of each chunk on `device`; images in files are cropped when they are decoded."""
     source = images.pixels
     labels = images.labels
     place = torch.device(device or labels.device)

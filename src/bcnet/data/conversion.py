@@ -1,4 +1,4 @@
-"""Images out of torch `Dataset`s and `DataLoader`s, whatever they hold them in."""
+"""Images from torch `Dataset`s and `DataLoader`s with various item formats."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from bcnet.errors import DataError
 
 IMAGE_COLUMNS = ("image", "img", "image.bytes", "pixel_values")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "targets")
-"""What tables, items and batches call an image and its label; the first that is there is read."""
+"""Names of images and labels in tables, items and batches; the first one present is used."""
 
-_CHANNELS = ((1, 3), (4,))  # of images, what is usual first
+_CHANNELS = ((1, 3), (4,))  # of images, the usual ones first
 _AS_THEY_COME = "give bcnet.search the data sets themselves, (train, test), which are taken as they come"
 
 
 def in_words(names: Iterable[Any]) -> str:
-    """Return names that a file gives, in one line."""
+    """Return names from a file in one line."""
     return ", ".join(str(name) if str(name).isprintable() else repr(name) for name in names)
 
 
 def column_of(name: str, columns: Iterable[Any], candidates: Sequence[str]) -> str:
-    """Return the first of the `candidates` among the columns of what is called `name`.
+    """Return the first of the `candidates` among the columns of the table `name`.
 
     Raises:
-        DataError: there is none.
+        DataError: none is present.
     """
     there = list(columns)
     found = next((column for column in candidates if column in there), None)
@@ -41,16 +41,16 @@ def column_of(name: str, columns: Iterable[Any], candidates: Sequence[str]) -> s
 
 
 def split_dict(batch: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """Return the inputs of a batch that is a dict, one alone as it is, and what it has under names of labels."""
+    """Return the inputs of a batch dict (unwrapped if there is one), and its values under label names."""
     targets = [value for name, value in batch.items() if name in LABEL_COLUMNS]
     inputs = {name: value for name, value in batch.items() if name not in LABEL_COLUMNS}
     return (next(iter(inputs.values())) if len(inputs) == 1 else inputs), targets
 
 
 def are_images(data: Any) -> bool:
-    """Return whether the first item is an image with a class number, as `read_items` takes them.
+    """Return whether the first item is an image with a class number, as `read_items` accepts them.
 
-    What has no items by number is taken for such, and read once.
+    A source without indexing is assumed to hold images, since it can be read once only.
     """
     if not isinstance(data, Sized) or not hasattr(data, "__getitem__") or len(data) == 0:
         return True
@@ -64,14 +64,14 @@ def are_images(data: Any) -> bool:
 
 
 def channel_axis(shape: Sequence[int]) -> int | None:
-    """The axis that counts channels in images `(n, ...)` of this shape: 1 or 3, and None where there is none."""
+    """Return the channel axis (size 1 or 3) of images `(n, ...)` of this shape, or None."""
     if len(shape) != 4:
         return None
     return next((axis for counts in _CHANNELS for axis in (3, 1) if shape[axis] in counts), None)
 
 
 def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labelled:
-    """Pixels and labels of the `(image, label)` pairs of a torch `Dataset`, a `DataLoader` or an iterable.
+    """Return pixels and labels of the `(image, label)` pairs of a torch `Dataset`, a `DataLoader` or an iterable.
 
     Raises:
         DataError: as `DataSet.from_datasets`.
@@ -90,7 +90,7 @@ def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labe
 
 
 def _pair_of(item: Any, place: str) -> tuple[Any, Any]:
-    """Return the image and the label of an item, which is a pair, or a dict."""
+    """Return image and label of an item, which is a pair or a dict."""
     if isinstance(item, Mapping):
         image, label = (column_of(place, item, names) for names in (IMAGE_COLUMNS, LABEL_COLUMNS))
         return item[image], item[label]
@@ -108,7 +108,7 @@ def _items(source: Iterable[Any]) -> Iterator[Any]:
             )
         return (pair for batch in source for pair in _pairs(batch))
     if isinstance(source, Dataset) and isinstance(source, Sized):
-        # A Dataset with only __getitem__ and __len__ need not raise IndexError at its end.
+        # A Dataset with only __getitem__ and __len__ may not raise IndexError at its end.
         return (source[index] for index in range(len(source)))
     return iter(source)
 

@@ -1,4 +1,4 @@
-"""Encoded images (PNG, JPEG, ...) to uint8 tensors, whole or what a view shows of each."""
+"""Decode images (PNG, JPEG, ...) to uint8 tensors, whole or cropped."""
 
 from __future__ import annotations
 
@@ -17,54 +17,57 @@ from PIL import ExifTags, Image, ImageOps
 from bcnet.data.resizing import Resizing
 from bcnet.errors import DataError
 
-# Formats that are pictures and nothing else. PIL knows others, some of which start programs (EPS runs Ghostscript).
+# Pure image formats. PIL supports others, some of which start programs (EPS runs Ghostscript).
 FORMATS = ("PNG", "JPEG", "JPEG2000", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 Bytes = npt.NDArray[np.uint8]
 Labelled = tuple[torch.Tensor, torch.Tensor]  # pixels (n, C, H, W) and labels (n,)
 _ORIENTATION = ExifTags.Base.Orientation
-_DEEP = ";16"  # in the raw modes of decoders
-_SPARE = 2.0  # times the pixels wanted, which a JPEG decoded at a fraction still has
+_DEEP = ";16"  # marks raw modes of decoders
+_SPARE = 2.0  # a JPEG is decoded at a fraction that keeps this many times the requested pixels
 
 
 class View(Protocol):
-    """A wanted part of an image: `scale` are the pixels wanted for one of its own, across and down."""
+    """A requested part of an image.
+
+    `scale` is the ratio of requested to original pixels, horizontally and vertically.
+    """
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The pixels wanted across and down for one of the image's; below 1 it may be decoded smaller."""
+        """Requested pixels per pixel of the image; below 1 it may be decoded at a fraction of its size."""
         ...
 
     def of(self, image: Image.Image, shrunk: float) -> Image.Image:
-        """Return that, of the image decoded so many times smaller."""
+        """Return the part, given the image decoded smaller by the factor `shrunk`."""
         ...
 
 
 Box = tuple[int, int, int, int]  # left, top, right and bottom
-ViewOf = Callable[[int, int], View]  # of an image's width and height
+ViewOf = Callable[[int, int], View]  # function of an image's width and height
 
 
 @dataclass(frozen=True)
 class Crop:
-    """The part `box` of the image, which is to be resized to `size` by `size` pixels later."""
+    """The part `box` of the image, to be resized to `size` by `size` pixels later."""
 
     box: Box
     size: int
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The pixels wanted for one of the box, across and down."""
+        """Requested pixels per pixel of the box, horizontally and vertically."""
         left, top, right, bottom = self.box
         return self.size / (right - left), self.size / (bottom - top)
 
     def of(self, image: Image.Image, shrunk: float = 1.0) -> Image.Image:
-        """The part alone."""
+        """Return the part."""
         left, top, right, bottom = (round(side / shrunk) for side in self.box)
         return image.crop((left, top, right, bottom))
 
 
 @dataclass(frozen=True)
 class Middle:
-    """The part that `resizing` leaves of an image of `width` by `height`."""
+    """The part that `resizing` keeps of an image of `width` by `height`."""
 
     width: int
     height: int
@@ -72,12 +75,12 @@ class Middle:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Both sides alike."""
+        """One scale for both sides."""
         scale = self.resizing.shorter / min(self.width, self.height)
         return scale, scale
 
     def of(self, image: Image.Image, shrunk: float = 1.0) -> Image.Image:
-        """Resized, then cropped."""
+        """Return the image resized, then cropped."""
         size = self.resizing.size
         height, width = self.resizing.scaled_size(self.height, self.width)
         if image.size != (width, height):
@@ -89,29 +92,29 @@ class Middle:
 
 
 def decode_all(images: Iterable[tuple[str, bytes | Path]], image_size: int | None) -> torch.Tensor:
-    """Pixels, uint8 `(n, C, H, W)`, of `(name, encoded image or its path)` pairs; the names are for messages.
+    """Return pixels, uint8 `(n, C, H, W)`, of `(name, encoded image or its path)` pairs; names are for messages.
 
-    The result is grey (C = 1) if all images are, and else colour (C = 3). Given an `image_size`, the shorter side is
+    The result is grey (C = 1) if all images are, otherwise colour (C = 3). With an `image_size`, the shorter side is
     resized to it (bicubic) and the centre square kept.
 
     Raises:
-        DataError: an image that cannot be read or has more than 8 bits, different sizes without `image_size`, or none.
+        DataError: an image is unreadable or has more than 8 bits, sizes differ without `image_size`, or there is none.
     """
     view = None if image_size is None else _fit_to(image_size)
     return stack((name, decode(name, source, view)) for name, source in images)
 
 
 def decode(name: str, source: bytes | Path, view: ViewOf | None = None) -> Image.Image:
-    """One image, in mode L (grey) or RGB, or what the view for its size shows of it.
+    """Return one image, in mode L (grey) or RGB, or the requested view of it.
 
     Raises:
-        DataError: it cannot be read, or has more than 8 bits.
+        DataError: it is unreadable or has more than 8 bits.
     """
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
-            if _DEEP in str(getattr(image, "tile", "")):  # read here: once decoded, an image has forgotten it
+            if _DEEP in str(getattr(image, "tile", "")):  # only known before decoding
                 raise DataError(f"images have 8 bits for each channel; {name} has 16: convert it, scaling its values")
-            if image.getexif().get(_ORIENTATION, 1) != 1:  # as a phone stores a picture that was taken upright
+            if image.getexif().get(_ORIENTATION, 1) != 1:  # rotated, as phones store upright photos
                 upright = ImageOps.exif_transpose(image)
                 whole = eight_bits(name, upright)
                 return whole if view is None else view(*upright.size).of(whole, 1.0)
@@ -122,38 +125,38 @@ def decode(name: str, source: bytes | Path, view: ViewOf | None = None) -> Image
             return wanted.of(eight_bits(name, image), shrunk)
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # a damaged file makes PIL's decoders raise whatever they stumble over
+    except Exception as error:  # a corrupt file makes PIL's decoders raise errors of any type
         raise DataError(
             f"images are {', '.join(FORMATS[:-1])} or {FORMATS[-1]} files, whole ones; {name} is not: {error}"
         ) from error
 
 
 def eight_bits(name: str, image: Image.Image) -> Image.Image:
-    """The image in mode L if it is grey, and else RGB.
+    """Return the image in mode L if it is grey, otherwise RGB.
 
     Raises:
-        DataError: it has more than 8 bits for each channel.
+        DataError: it has more than 8 bits per channel.
     """
     if image.mode[0] in "IF":
         raise DataError(
             f"images have 8 bits for each channel; {name} has mode {image.mode!r}: convert it, scaling its values"
         )
     if image.mode in ("P", "PA", "LA", "La", "RGBa") and (image.mode != "P" or "transparency" in image.info):
-        image = image.convert("RGBA")  # PIL warns of the direct way to RGB
+        image = image.convert("RGBA")  # PIL warns about direct conversion to RGB
     if image.mode == "RGBA":
-        if np.asarray(image.getchannel("A")).min() < 255:  # what is transparent shows a white page
+        if np.asarray(image.getchannel("A")).min() < 255:  # transparent pixels become white
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
         image = image.convert("RGB")
     return image.convert("L" if image.mode in ("L", "1") else "RGB")
 
 
 def fit(image: Image.Image, image_size: int) -> Image.Image:
-    """The shorter side resized to `image_size` (bicubic), the centre square kept."""
+    """Resize the shorter side to `image_size` (bicubic) and keep the centre square."""
     return _fit_to(image_size)(*image.size).of(image)
 
 
 def resizing_to(image_size: int) -> Resizing:
-    """Return what `fit` does."""
+    """Return the resizing that `fit` does."""
     return Resizing(image_size, image_size, "bicubic")
 
 
@@ -162,17 +165,17 @@ def _fit_to(image_size: int) -> Callable[[int, int], Middle]:
 
 
 def bytes_of(image: Image.Image) -> torch.Tensor:
-    """Bytes `(C, H, W)` of an image of one channel or three."""
-    array = np.array(image)  # a copy: torch wants memory that may be written
+    """Return bytes `(C, H, W)` of an image with one or three channels."""
+    array = np.array(image)  # a copy, since torch needs writable memory
     return torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1)
 
 
 def _shrunk(image: Image.Image, view: View) -> float:
-    """Have an image that has not been read yet decoded smaller, where that is enough, and say how many times.
+    """Decode an unread image at a fraction of its size if that suffices; return the factor.
 
-    JPEGs hold blocks of 8 x 8 frequencies, of which a half, a quarter or an eighth of the size needs the low ones
-    alone. With twice the pixels that are wanted, what is resized from them looks the same (Pillow's documentation of
-    `reducing_gap`). Images of other formats stay as they are.
+    JPEGs hold blocks of 8 x 8 frequencies; at a half, a quarter or an eighth of the size only the low ones are needed.
+    With twice the requested pixels the resized result looks the same (Pillow's documentation of `reducing_gap`). Images
+    in other formats are decoded in full.
     """
     width, height = image.size
     across, down = view.scale
@@ -182,12 +185,12 @@ def _shrunk(image: Image.Image, view: View) -> float:
 
 
 def stack(images: Iterable[tuple[str, Image.Image]]) -> torch.Tensor:
-    """One tensor `(n, C, H, W)` of `(name, image)` pairs of one size.
+    """Stack `(name, image)` pairs of one size into a tensor `(n, C, H, W)`.
 
     Raises:
         DataError: images of different sizes, or none.
     """
-    pixels = bytearray()  # grows in place, so that no image is held twice
+    pixels = bytearray()  # grows in place, so that no image is in memory twice
     channels = height = width = 0
     for name, image in images:
         array = np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)
@@ -198,7 +201,7 @@ def stack(images: Iterable[tuple[str, Image.Image]]) -> torch.Tensor:
                 f"images have one size; got {width}x{height} and, for {name}, {array.shape[2]}x{array.shape[1]}: give "
                 "image_size (--image-size)"
             )
-        if len(array) > channels:  # the first one in colour
+        if len(array) > channels:  # the first colour image
             grey = np.frombuffer(pixels, np.uint8).reshape(-1, 1, height, width)
             pixels = bytearray(np.repeat(grey, len(array), axis=1))
             channels = len(array)

@@ -1,4 +1,4 @@
-"""Scikit-learn's handwritten digits, as they are and scattered over larger images: data that needs no download."""
+"""Scikit-learn's handwritten digits, plain or scattered over larger images; no download needed."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from bcnet.data.splits import hold_out
 Bytes = npt.NDArray[np.uint8]
 
 _SIDE = 20  # pixels of a scattered image
-_COPIES = (3, 8)  # images made of each digit, of training and of test digits
-_PIECES = 6  # parts of other digits in an image
+_COPIES = (3, 8)  # images per digit, for training and test digits
+_PIECES = 6  # parts of other digits per image
 _PIECE = 3  # pixels
-_NOISE = 50.0  # standard deviation, of 255
+_NOISE = 50.0  # standard deviation, on a scale to 255
 
 
 def digits(image_size: int | None = None) -> DataSet:
-    """Return the 1,797 digits, 8x8 and grey, a fixed fifth of every class for testing."""
+    """Return the 1,797 digits, 8x8 and grey, with a fixed fifth of every class for testing."""
     train, test = _parts()
     return DataSet.from_tensors(_to_size(*train, image_size), _to_size(*test, image_size), name="digits")
 
 
 def scattered_digits(image_size: int | None = None) -> DataSet:
-    """Return grey images with a digit anywhere in them, beside parts of other digits and under noise.
+    """Return grey images with one digit at a random place, parts of other digits, and noise.
 
-    Each digit of `digits` is drawn several times, so that no test image shows a digit of the training images.
+    Each digit of `digits` is drawn several times; no digit is in both training and test images.
     """
     train, test = (
         _to_size(*_scatter(images, labels, copies, seed), image_size)
@@ -44,7 +44,7 @@ def _parts() -> tuple[tuple[Bytes, torch.Tensor], tuple[Bytes, torch.Tensor]]:
     from sklearn.datasets import load_digits
 
     source = load_digits()
-    values = torch.from_numpy((source.images * (255 / 16)).round().astype("uint8"))  # (1797, 8, 8), from 0..16
+    values = torch.from_numpy((source.images * (255 / 16)).round().astype("uint8"))  # (1797, 8, 8), values 0..16
     train, test, _ = hold_out((values, torch.as_tensor(source.target, dtype=torch.int64)))
     (images, labels), (test_images, test_labels) = train, test
     assert isinstance(images, torch.Tensor)

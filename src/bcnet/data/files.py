@@ -1,4 +1,4 @@
-"""Images that stay in their files until a batch needs them: data sets such as ImageNet do not fit into memory."""
+"""Images that stay in files until a batch needs them, for data sets that do not fit into memory, such as ImageNet."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from bcnet.errors import DataError
 
 _MOST_WORKERS = 8
 _READ_AT_ONCE = 256  # images
-_SHARED_MEMORY = Path("/dev/shm")  # where workers leave their batches; of a container it is often 64 MiB
+_SHARED_MEMORY = Path("/dev/shm")  # for workers' batches; often 64 MiB in a container
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
-_PATIENCE = 900.0  # seconds that a batch may take
+_PATIENCE = 900.0  # longest time for a batch, in seconds
 
 
 def _usual_workers() -> int:
-    """One for each core that this process may use: under `taskset`, Slurm or a container's cpuset not the machine's."""
+    """Return one worker per usable core, respecting `taskset`, Slurm and a container's cpuset."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(_MOST_WORKERS, usable)
 
 
 @dataclass(frozen=True, eq=False)
 class FilePixels:
-    """The content of a byte tensor of pixels `(n, 3, size, size)`, decoded when it is asked for.
+    """A byte tensor of pixels `(n, 3, size, size)` that is decoded on access.
 
-    Indexing gives such tensors: the centre of every image. `workers` processes decode batches, by default one for each
-    core that may be used, up to eight; how many there are changes nothing else.
+    Indexing returns tensors of centre crops. `workers` processes decode batches, by default one per usable core, up to
+    eight; their number changes nothing else.
+
     """
 
     files: tuple[Path, ...]
@@ -51,12 +52,12 @@ class FilePixels:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The shape that a tensor of all images would have."""
+        """Shape of a tensor of all images."""
         return len(self), 3, self.size, self.size
 
     @property
     def device(self) -> torch.device:
-        """Batches are decoded on the CPU."""
+        """The CPU, where batches are decoded."""
         return torch.device("cpu")
 
     def __getitem__(self, index: slice | torch.Tensor) -> torch.Tensor:
@@ -64,17 +65,17 @@ class FilePixels:
         return torch.cat(list(self.batches([list(places)])))
 
     def subset(self, index: torch.Tensor) -> FilePixels:
-        """The images at these places."""
+        """Return the images at these indices."""
         return replace(self, files=tuple(self.files[i] for i in index.tolist()))
 
     def check_readable(self) -> None:
-        """Raise DataError for an image that cannot be read, all being read once."""
+        """Read every image once; raise DataError for one that is unreadable."""
         places = range(len(self))
         for _ in self.batches([places[i : i + _READ_AT_ONCE] for i in range(0, len(self), _READ_AT_ONCE)]):
             pass
 
     def digest(self) -> str:
-        """Tells these files from any others by their names and sizes: reading them all would take hours."""
+        """Return a digest of the files' names and sizes, since reading all of them would take hours."""
         parts = "\n".join(f"{'/'.join(file.parts[-3:])} {file.stat().st_size}" for file in self.files)
         return hashlib.sha256(parts.encode()).hexdigest()
 
@@ -86,16 +87,16 @@ class FilePixels:
         *,
         pinned: bool = False,
     ) -> Iterator[torch.Tensor]:
-        """Bytes `(batch, 3, size, size)` of the images at `places`, batch by batch, decoded by the workers.
+        """Yield bytes `(batch, 3, size, size)` of the images at `places`, batch by batch, decoded by the workers.
 
-        They are centres, or random crops by the draws of `generator`; in `pinned` memory for a GPU to read.
+        Images are centre crops, or random crops drawn from `generator`; in `pinned` memory if a GPU reads them.
 
         Raises:
-            DataError: a file that is no image.
+            DataError: a file is not an image.
         """
         base = 0 if crop is None or generator is None else draw_base(generator)
         items = _Decoded(self, crop, base)
-        is_daemon = multiprocessing.current_process().daemon  # of a pool: it may have no processes of its own
+        is_daemon = multiprocessing.current_process().daemon  # daemonic pool processes cannot start processes
         few = sum(map(len, places)) <= 2 * self.workers
         batch_bytes = max(map(len, places), default=0) * 3 * self.size**2
         workers = 0 if is_daemon or few else _workers_with_room(self.workers, batch_bytes)
@@ -103,11 +104,11 @@ class FilePixels:
             items,
             batch_sampler=places,  # type: ignore[arg-type]
             num_workers=workers,
-            # Workers of other kinds start anew, importing everything, at every pass. They decode, on the CPU alone.
+            # Other start methods import everything again in every pass. Workers only decode, on the CPU.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
             worker_init_fn=_leave_signals_to_the_run,
             collate_fn=_stack_or_fault,
-            generator=torch.Generator(),  # else it would draw from the global one
+            generator=torch.Generator(),  # otherwise it would draw from the global one
             pin_memory=pinned,
             timeout=_PATIENCE if workers else 0,
         )
@@ -118,31 +119,31 @@ class FilePixels:
 
 
 def _workers_with_room(workers: int, batch_bytes: int) -> int:
-    """Return how many of the workers have room in shared memory for two batches each, beside one that is read.
+    """Return how many of the workers have room in shared memory for two batches each, plus one being read.
 
-    Where there is none, a worker would be killed, or the run would wait for ever.
+    Without room a worker would be killed, or the run would hang.
     """
     try:
         free = shutil.disk_usage(_SHARED_MEMORY).free
-    except OSError:  # other systems share memory in other ways
+    except OSError:  # other systems share memory differently
         return workers
     return max(0, min(workers, (free // max(1, batch_bytes) - 1) // 2))
 
 
 def _answers(loader: DataLoader[torch.Tensor | str], workers: int) -> Iterator[torch.Tensor | str]:
-    """The batches of a loader.
+    """Yield the batches of a loader.
 
     Raises:
-        DataError: its workers were killed, or do not answer.
+        DataError: its workers were killed, or do not respond.
     """
-    with _hold_signals():  # a worker is born with them held, and lets go of them once it ignores them
+    with _hold_signals():  # workers start with signals blocked, and unblock them once they ignore them
         batches = iter(loader)
     while True:
         try:
             answer = next(batches)
         except StopIteration:
             return
-        except RuntimeError as error:  # of the loader: what an image is at fault for comes as text
+        except RuntimeError as error:  # from the loader; faults of images come as text
             first = str(error).partition("\n")[0]
             raise DataError(
                 f"the {workers} processes that decode images failed, or gave nothing for {_PATIENCE:.0f} s: {first}; "
@@ -152,7 +153,7 @@ def _answers(loader: DataLoader[torch.Tensor | str], workers: int) -> Iterator[t
 
 
 def _leave_signals_to_the_run(worker: int) -> None:
-    """Let the run's own process answer what is sent to all of them: it stops its workers itself."""
+    """Make workers ignore signals that are sent to the whole process group; the main process stops them."""
     for number in _STOPPING:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
@@ -161,9 +162,9 @@ def _leave_signals_to_the_run(worker: int) -> None:
 
 @contextmanager
 def _hold_signals() -> Iterator[None]:
-    """Within the block what would stop this process waits, where the system can do that.
+    """Block stop signals within the block, where the system supports it.
 
-    A worker that is stopped before it ignores such signals may hold the lock of a queue, which the others wait for.
+    A worker stopped before it ignores such signals may hold the lock of a queue that others wait for.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -176,7 +177,7 @@ def _hold_signals() -> Iterator[None]:
 
 
 class _Decoded(Dataset[torch.Tensor | str]):
-    """Images as bytes; a fault as its message, since exceptions do not come out of a worker as they are."""
+    """Images as bytes, or error messages, since exceptions do not leave a worker unchanged."""
 
     def __init__(self, pixels: FilePixels, crop: ResizedCrop | None, base: int) -> None:
         self._pixels = pixels

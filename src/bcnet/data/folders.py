@@ -1,6 +1,6 @@
-"""Folders of image files: `PATH/train/CLASS/*.png` and `PATH/test/CLASS/*.png`, or other usual names of splits.
+"""Folders of image files: `PATH/train/CLASS/*.png` and `PATH/test/CLASS/*.png`, or other usual split names.
 
-Images that would take more than two gigabytes stay in their files; those of ImageNet always do.
+Images that would take more than two gigabytes stay in their files; ImageNet's always do.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MOST_BYTES = 2 * 2**30
 
 
 def load_imagenet(path: Path, image_size: int | None) -> DataSet:
-    """ImageNet, or a data set of its form: `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, left in their files.
+    """Load ImageNet, or a data set of its form: `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, read from files on demand.
 
     Raises:
-        DataError: they are not there, with how to get them.
+        DataError: the folders are missing; the message says how to get them.
     """
     missing = [part for part in ("train", "val") if not (path / part).is_dir()]
     if missing:
@@ -41,16 +41,15 @@ def load_imagenet(path: Path, image_size: int | None) -> DataSet:
 
 
 def load_image_folder(path: Path, image_size: int | None) -> DataSet:
-    """Load the images under `path`, a subfolder for each class, at any depth and through links.
+    """Load the images under `path`, with one subfolder per class, at any depth and through links.
 
-    `path` holds a folder for training and one for testing, by their usual names in any case (`TRAINING_NAMES`,
-    `TEST_NAMES`), or the classes themselves. A folder for validation beside both scores candidates. Without a folder
-    for testing a fixed fifth of every class is held out.
-    `notes` say how many images were read from where, and what was left unread.
+    `path` holds a training and a test folder, by their usual names in any case (`TRAINING_NAMES`, `TEST_NAMES`), or the
+    classes themselves. If there is a validation folder besides both, it scores candidates. Without a test folder a
+    fixed fifth of every class is held out. `notes` say how many images were read from where, and what was ignored.
 
     Raises:
-        DataError: no such folder, fewer than two classes, a class without images, other classes for testing than for
-            training, or an image that cannot be read.
+        DataError: no such folder, fewer than two classes, a class without images, test classes that training lacks, or
+            an unreadable image.
     """
     if not path.is_dir():
         raise DataError(f"imagefolder:PATH takes a folder; got {str(path)!r}, which is none")
@@ -75,10 +74,10 @@ def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: boo
 
 
 def _split_folders(path: Path) -> dict[str, Path]:
-    """Return the folders of the training images, and of those for validation and the test, if there are any.
+    """Return the folders of the training images, and of validation and test images if present.
 
     Raises:
-        DataError: only test images, or `path` has one subfolder, which is no class.
+        DataError: only test images, or `path` has a single subfolder, which is not a class.
     """
     folders = {entry.name: entry for entry in _subfolders(path)}
     found = usual_parts(folders, str(path))
@@ -93,7 +92,7 @@ def _split_folders(path: Path) -> dict[str, Path]:
 
 
 def _files_by_class(folder: Path, *, all_there: bool) -> dict[str, list[Path]]:
-    """Return the image files of every class; two classes at least, none of them empty, where they are `all_there`."""
+    """Return the image files of every class; with `all_there`, require at least two classes, none of them empty."""
     classes = _subfolders(folder)
     if not classes:
         raise DataError(f"a folder of images has a subfolder for each class; got none in {str(folder)!r}")
@@ -118,7 +117,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def files_under(folder: Path) -> list[Path]:
-    """Return all files under a folder, sorted, through links; a folder that links lead to twice counts once."""
+    """Return all files under a folder, sorted, through links; a folder reached twice counts once."""
     return sorted(_entries(folder, {folder.resolve()}))
 
 
@@ -127,7 +126,7 @@ def _entries(folder: Path, seen: set[Path]) -> Iterator[Path]:
         place = Path(entry.path)
         if entry.is_dir():
             real = place.resolve()
-            if real not in seen:  # a link may lead back to a folder above it
+            if real not in seen:  # a link may lead to a parent folder
                 seen.add(real)
                 yield from _entries(place, seen)
         else:
@@ -144,7 +143,7 @@ def _is_image(file: Path) -> bool:
 
 
 def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
-    """Return what was read and what was not: "3 classes: 12 images in train, 6 in test; left unread: extra/"."""
+    """Return a note on what was read: "3 classes: 12 images in train, 6 in test; left unread: extra/"."""
     counts = {str(folder): sum(map(len, files.values())) for folder, files in read.items()}
     classes = len(next(iter(read.values())))
     folders = [] if path in read else [f"{entry}/" for entry in _subfolders(path) if entry not in read]
@@ -159,14 +158,14 @@ def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
 
 
 def is_much(images: int, image_size: int | None) -> bool:
-    """Return whether so many images are better left in their files; of unknown size they are small."""
+    """Return whether this many images should stay in files; without a size they count as small."""
     return image_size is not None and 3 * image_size**2 * images > MOST_BYTES
 
 
 def read_images(
     files: Sequence[tuple[str, Path]], labels: torch.Tensor, image_size: int | None, *, in_files: bool
 ) -> SomeImages:
-    """The images of `(name, file)` pairs, whose names are for messages, with their labels; left `in_files` or read."""
+    """Return the images of `(name, file)` pairs with their labels, read or left `in_files`; names are for messages."""
     if not in_files:
         return decode_all(files, image_size), labels
     assert image_size is not None

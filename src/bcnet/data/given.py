@@ -1,4 +1,4 @@
-"""Data as somebody gives them in Python: data sets, loaders, arrays or tables, with a part for the test or without."""
+"""Data given in Python: data sets, loaders, arrays or tables, with or without a test part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMS = (
 
 
 def given_data(data: Any, image_size: int | None) -> DataSet | Loaders:
-    """Return the data that somebody gave; where there is no part for the test, a fixed fifth of them is it.
+    """Return the given data; without a test part, a fixed fifth is held out for it.
 
     Raises:
         DataError: data of another form, or an `image_size` for images that are not loaded here.
@@ -46,7 +46,7 @@ def given_data(data: Any, image_size: int | None) -> DataSet | Loaders:
 
 
 def _parts_of(data: Any) -> dict[str, Any]:
-    """The parts "train", "validation" and "test", as far as they are given."""
+    """Return the given parts among "train", "validation" and "test"."""
     if isinstance(data, Mapping):
         parts = {name: part for name, (_, part) in usual_parts(data, "the mapping").items()}
         if "training" not in parts:
@@ -54,7 +54,7 @@ def _parts_of(data: Any) -> dict[str, Any]:
         return {"train": parts.pop("training"), **parts}
     if isinstance(data, (Dataset, DataLoader)) or is_table(data) or is_pair_of_arrays(data):
         return {"train": data}
-    if isinstance(data, list) and len(data) > _MOST_PARTS:  # items
+    if isinstance(data, list) and len(data) > _MOST_PARTS:  # a list of items
         return {"train": data}
     if not isinstance(data, (tuple, list)):
         raise DataError(f"{_FORMS}; got {type(data).__name__}")
@@ -82,7 +82,7 @@ def _take(parts: Sequence[Any]) -> DataSet | Loaders:
 
 
 def _class_names(train: Any) -> Sequence[str] | None:
-    """The names that a data set, or the one that it is a part of, has for its classes."""
+    """Return the class names of a data set, or of the one that it is a subset of."""
     classes = getattr(train, "classes", None)
     if isinstance(classes, (list, tuple)) and all(isinstance(name, str) for name in classes):
         return classes

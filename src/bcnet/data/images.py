@@ -1,6 +1,6 @@
-"""Labelled images as tensors, and a data set made of two of them.
+"""Labelled images as tensors, and data sets made of them.
 
-Pixels stay bytes until a batch is drawn: a data set such as CIFAR-10 takes 184 MB and fits on any device.
+Pixels stay bytes until a batch is drawn: CIFAR-10, for instance, takes 184 MB and fits on any device.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from bcnet.data.transfer import move
 from bcnet.errors import DataError
 
 SomeImages = tuple[torch.Tensor | FilePixels, torch.Tensor]
-"""Pixels and labels, wherever the pixels are."""
+"""Pixels and labels, in memory or in files."""
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of each channel
-_CHUNK_BYTES = 2**22  # of images turned to float at once
+_CHUNK_BYTES = 2**22  # of images converted to float at once
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
     """`pixels`, uint8 of shape `(n, C, H, W)`, with `labels`, int64 of shape `(n,)`, on one device.
 
-    Pixels may stay in their files (`FilePixels`); such images stay on the CPU, batch by batch.
+    Pixels may stay in files (`FilePixels`); such images are read on the CPU, batch by batch.
 
     Raises:
-        DataError: another type or shape, no images at all, or a label below 0.
+        DataError: another type or shape, no images, or a negative label.
     """
 
     pixels: torch.Tensor | FilePixels
@@ -71,21 +71,21 @@ class Images:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory; of images in files only their labels are."""
+        """Bytes in memory; for images in files only the labels'."""
         pixels = 0 if isinstance(self.pixels, FilePixels) else self.pixels.nbytes
         return pixels + self.labels.nbytes
 
     def to(self, device: torch.device | str) -> Images:
-        """Return the same images on another device; those in files stay where they are."""
+        """Return the images on another device; those in files stay there."""
         if isinstance(self.pixels, FilePixels):
             return self
         return Images(self.pixels.to(device), self.labels.to(device))
 
     def subset(self, indices: torch.Tensor | Sequence[int]) -> Images:
-        """The images at `indices`, in that order.
+        """Return the images at `indices`, in that order.
 
         Raises:
-            DataError: an index out of range, or none.
+            DataError: an index out of range, or no index.
         """
         index = torch.as_tensor(indices, dtype=torch.int64, device=self.pixels.device)
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self):
@@ -96,7 +96,7 @@ class Images:
         return Images(chosen, self.labels[index])
 
     def digest(self) -> str:
-        """A text that tells these images and labels from any others."""
+        """Return a digest of images and labels."""
         digest = hashlib.sha256(self.labels.cpu().contiguous().numpy().tobytes())
         if isinstance(self.pixels, FilePixels):
             digest.update(self.pixels.digest().encode())
@@ -107,7 +107,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Bytes to floats of zero mean and unit variance: `(pixels / 255 - mean) / std` for each channel.
+    """Converts bytes to floats of zero mean and unit variance: `(pixels / 255 - mean) / std` per channel.
 
     Example: `Normaliser.of(train)(train.pixels[:128])`.
     """
@@ -115,13 +115,13 @@ class Normaliser:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     channels_last: bool = True
-    """Memory format of the floats: channels-last, or contiguous for networks that need it."""
+    """Memory format of the floats: channels-last, or contiguous for networks that require it."""
 
     @classmethod
     def of(cls, images: Images) -> Normaliser:
-        """The mean and standard deviation of each channel over all pixels. A constant channel is only centred.
+        """Return the normaliser with each channel's mean and standard deviation; a constant channel is only centred.
 
-        Images in files have those of ImageNet, as is usual: reading them all would take hours.
+        Images in files get ImageNet's statistics, as usual, since reading all of them would take hours.
         """
         if isinstance(images.pixels, FilePixels):
             return cls(*IMAGENET)
@@ -139,7 +139,7 @@ class Normaliser:
         return cls(tuple(mean.tolist()), tuple(std.tolist()))
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Floats of bytes `(n, C, H, W)`."""
+        """Return floats of bytes `(n, C, H, W)`."""
         scale, shift = _scale_and_shift(self, pixels.device)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         return pixels.to(torch.float32, memory_format=layout).mul_(scale).sub_(shift)
@@ -147,8 +147,8 @@ class Normaliser:
 
 @lru_cache(maxsize=16)
 def _scale_and_shift(normaliser: Normaliser, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """`1 / (255 std)` and `mean / std`, both `(C, 1, 1)`; every batch needs them."""
-    with torch.inference_mode(False):  # they outlast the block that asks first
+    """Return `1 / (255 std)` and `mean / std`, both `(C, 1, 1)`, cached for all batches."""
+    with torch.inference_mode(False):  # cached beyond the caller's inference mode
         scale = torch.tensor([1 / (255 * std) for std in normaliser.std])
         shift = torch.tensor([mean / std for mean, std in zip(normaliser.mean, normaliser.std, strict=True)])
         return move(scale[:, None, None], device), move(shift[:, None, None], device)
@@ -156,12 +156,11 @@ def _scale_and_shift(normaliser: Normaliser, device: torch.device) -> tuple[torc
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Training and test images of the same classes and shape, with the augmentation that suits them.
+    """Training and test images of the same classes and shape, with their augmentation.
 
-    `validation` scores candidates where it is given, else a part of the training images that is held out.
-    `notes` says what was decided on loading, for people to read, `preparation` how files were resized. Batches are
-    channels-last, or contiguous where `channels_last` is off, which a run decides by its network. `dataclasses.replace`
-    changes settings:
+    `validation` scores candidates; by default a part of the training images is held out for it. `notes` are remarks
+    from loading, `preparation` describes how files were resized. Batches are channels-last, or contiguous if
+    `channels_last` is False, which a run decides for its network. `dataclasses.replace` changes settings:
     `replace(data, augmentation=Augmentation(padding=0, flip=False))`.
 
     Raises:
@@ -211,28 +210,28 @@ class DataSet:
 
     @property
     def parts(self) -> dict[str, Images]:
-        """The images by what they are for: training, validation where there are any, and test."""
+        """Images by part: training, validation if given, and test."""
         middle = {} if self.validation is None else {"validation": self.validation}
         return {"training": self.train, **middle, "test": self.test}
 
     @property
     def num_classes(self) -> int:
-        """Return how many classes there are."""
+        """Number of classes."""
         return len(self.class_names)
 
     @property
     def trained_on(self) -> int:
-        """Training images."""
+        """Number of training images."""
         return len(self.train)
 
     @property
     def holds_out(self) -> bool:
-        """Return whether a part of the training images is held out to score candidates, as none come with the data."""
+        """Return whether a part of the training images is held out to score candidates."""
         return self.validation is None
 
     @property
     def in_memory(self) -> bool:
-        """Return whether the training images are in memory, and not in files."""
+        """Return whether the training images are in memory, not in files."""
         return not isinstance(self.train.pixels, FilePixels)
 
     @property
@@ -242,20 +241,20 @@ class DataSet:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory; of images in files only their labels are."""
+        """Bytes in memory; for images in files only the labels'."""
         return sum(images.nbytes for images in self.parts.values())
 
     @cached_property
     def normaliser(self) -> Normaliser:
-        """The one for the statistics of the training images."""
+        """Normaliser for the statistics of the training images."""
         return dataclasses.replace(Normaliser.of(self.train), channels_last=self.channels_last)
 
     def to(self, device: torch.device | str) -> DataSet:
-        """Return the same data set on another device."""
+        """Return the data set on another device."""
         return self.with_each(lambda images: images.to(device))
 
     def with_each(self, change: Callable[[Images], Images]) -> DataSet:
-        """Return the data set with all of its images changed in one way."""
+        """Return the data set with `change` applied to all of its images."""
         validation = None if self.validation is None else change(self.validation)
         return dataclasses.replace(self, train=change(self.train), test=change(self.test), validation=validation)
 
@@ -271,16 +270,15 @@ class DataSet:
         notes: Sequence[str] = (),
         validation: SomeImages | None = None,
     ) -> DataSet:
-        """A data set of `(pixels, labels)` pairs: bytes `(n, C, H, W)` and integers `(n,)`.
+        """Make a data set from `(pixels, labels)` pairs: bytes `(n, C, H, W)` and integers `(n,)`.
 
-        `validation` images score candidates; without, a part of the training images is held out for that.
-
-        Without `class_names` the classes are the numbers up to the highest training label. Without `augmentation`:
-        crops with an eighth of the size as padding, and flips for colour images (`usual_augmentation`); random resized
-        crops and flips for images in files.
+        `validation` images score candidates; by default a part of the training images is held out. `class_names`
+        defaults to the numbers up to the highest training label. `augmentation` defaults to crops padded by an eighth
+        of the size, and flips for colour images (`usual_augmentation`); for images in files, to random resized crops
+        and flips.
 
         Raises:
-            DataError: what `Images` and `DataSet` refuse.
+            DataError: as for `Images` and `DataSet`.
         """
         given = (train, test) if validation is None else (train, test, validation)
         parts = [Images(pixels, as_labels(labels)) for pixels, labels in given]
@@ -304,18 +302,18 @@ class DataSet:
         augmentation: Augmentation | None = None,
         validation: Iterable[Any] | None = None,
     ) -> DataSet:
-        """A data set of two torch `Dataset`s, `DataLoader`s or iterables of `(image, label)`, each read once.
+        """Make a data set from two torch `Dataset`s, `DataLoader`s or iterables of `(image, label)`, each read once.
 
         A third one, `validation`, scores candidates. Items may be dicts with an image (`image`, `img`, `pixel_values`)
         and a label (`label`, `labels`, `fine_label`).
 
-        Images are PIL images, byte arrays `(H, W)` or `(H, W, C)`, or tensors `(C, H, W)` of bytes or of floats in
-        [0, 1] (as torchvision's `ToTensor` gives). A `DataLoader` gives batches of such tensors and does not shuffle.
-        Leave normalisation and augmentation out: they are done on whole batches, from the bytes. Given an
-        `image_size`, every image is resized to it (shorter side, bicubic) and cropped to the centre square.
+        Images are PIL images, byte arrays `(H, W)` or `(H, W, C)`, or tensors `(C, H, W)` of bytes or of floats in [0,
+        1] (as from torchvision's `ToTensor`). A `DataLoader` yields batches of such tensors and must not shuffle. Leave
+        out normalisation and augmentation, which are applied to whole batches. With an `image_size`, every image is
+        resized to it (shorter side, bicubic) and cropped to the centre square.
 
         Raises:
-            DataError: items of another form, floats outside [0, 1], labels that are no class numbers, images of
+            DataError: items of another form, floats outside [0, 1], labels that are not class numbers, images of
                 different sizes without `image_size`, an empty split, or a loader that shuffles.
         """
         given = {"train": train, "test": test} | ({} if validation is None else {"validation": validation})
@@ -332,10 +330,10 @@ class DataSet:
 
 
 def as_labels(labels: torch.Tensor) -> torch.Tensor:
-    """Integers of any type as int64.
+    """Return integers of any type as int64.
 
     Raises:
-        DataError: labels that are no integers.
+        DataError: the labels are not integers.
     """
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise DataError(f"labels are integers, the class numbers from 0; got {labels.dtype}: use labels.long()")

@@ -1,4 +1,4 @@
-"""Data sets whose items are taken as they come: pairs of inputs and targets of any kind."""
+"""Data sets whose items are used unchanged: pairs of inputs and targets of any kind."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from bcnet.data.loaders import LoaderBatches, Loaders
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import DataError
 
-_HELD_OUT = 0.2  # of the training items, where none are given for validation: as many as of images
-_READ_BATCH = 64  # of items that are scored or tested; a run cuts its own batches
-_TRANSFORMS = ("transform", "transforms")  # what torchvision's data sets call how they prepare an image
+_HELD_OUT = 0.2  # share of the training items held out without validation data, as for images
+_READ_BATCH = 64  # batch size for scored or tested items; a run makes its own batches
+_TRANSFORMS = ("transform", "transforms")  # attributes in which torchvision's data sets store transforms
 
 
 @dataclass(frozen=True, eq=False)
 class Items(Loaders):
-    """Loaders that are made of data sets, in batches of the recipe's size, or as those of a loader of the user's.
+    """Loaders made of data sets, with the recipe's batch size or the settings of the user's loader.
 
-    `whole` gives all training items, which final networks learn from, `train` those of them that score nothing. `own`
-    is the user's loader, whose batch size, `collate_fn` and the like are kept.
+    `whole` holds all training items, for final networks; `train` those that are not held out. `own` is the user's
+    loader, whose batch size, `collate_fn` and other settings are kept.
+
     """
 
     whole: Any = None
@@ -36,12 +37,12 @@ class Items(Loaders):
 
     @property
     def batch_size(self) -> int | None:
-        """Batch size of the user's loader; None where the recipe has it."""
+        """Batch size of the user's loader; None for the recipe's."""
         return None if self.own is None else self.own.batch_size
 
     @property
     def trained_on(self) -> int | None:
-        """Training items; None where the batches are those of the user's loader."""
+        """Number of training items; None with the user's loader."""
         return None if self.own is not None else len(self.whole.dataset)
 
     @property
@@ -56,11 +57,11 @@ class Items(Loaders):
         return self.own is None and (isinstance(data, TensorDataset) or _are_tensors(data))
 
     def training_batches(self, batch_size: int) -> LoaderBatches:
-        """The batches of the items that score nothing."""
+        """Return batches of the items that are not held out."""
         return self._batches(self.train.dataset, batch_size)
 
     def all_training_batches(self, batch_size: int) -> LoaderBatches:
-        """The batches of all training items."""
+        """Return batches of all training items."""
         return self._batches(self.whole.dataset, batch_size)
 
     def _batches(self, data: Any, batch_size: int) -> LoaderBatches:
@@ -68,15 +69,15 @@ class Items(Loaders):
 
 
 def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -> Items | None:
-    """Return data sets as they come, `(train, test)` or `(train, validation, test)`; None where they hold raw images.
+    """Return data sets as they are, `(train, test)` or `(train, validation, test)`; None if they hold raw images.
 
-    A part is a torch `Dataset` or a list of pairs of input and target (or of dicts, the target under a usual name), as
-    `data_set_of` gives them. Floats of 64 bits become floats of 32. Without a part for validation a fixed fifth of the
-    training items is held out, of every class alike where class numbers can be seen. A data set that prepares its
-    images by a `transform` prepares these as the test's does.
+    A part is a torch `Dataset` or a list of pairs of input and target (or of dicts with a usual name for the target),
+    as returned by `data_set_of`. 64-bit floats become 32-bit. Without a validation part a fixed fifth of the training
+    items is held out, balanced by class if class numbers are visible. Held-out images of a data set with a `transform`
+    are prepared like the test's.
 
     Raises:
-        DataError: a part without a length or items, items of another form, or strings as targets.
+        DataError: a part without length or items, items of another form, or strings as targets.
     """
     if are_images(parts[0]):
         return None
@@ -99,7 +100,7 @@ def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -
 
 
 def is_pair_of_arrays(part: Any) -> bool:
-    """Return whether something is inputs and targets, each an array; the targets may be a list of numbers."""
+    """Return whether `part` is inputs and targets as two arrays; targets may be a list of numbers."""
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         return False
     inputs, targets = part
@@ -108,12 +109,12 @@ def is_pair_of_arrays(part: Any) -> bool:
 
 
 def hold_out_items(data: Any) -> tuple[Any, Any, str]:
-    """Return training and test data, the latter a fixed fifth of the items, and a note that says so.
+    """Hold out a fixed fifth of the items; return training data, test data, and a note.
 
-    The fifth is of every class alike where class numbers can be seen. Two loaders are made of one.
+    The fifth is balanced by class if class numbers are visible. A loader is split into two.
 
     Raises:
-        DataError: data without a length or items by number, or a loader of such or with a sampler of its own.
+        DataError: data without length or indexing, or a loader of such data or with its own sampler.
     """
     own = data if isinstance(data, DataLoader) else None
     items: Any = data_set_of(data) if own is None else own.dataset
@@ -134,18 +135,17 @@ def hold_out_items(data: Any) -> tuple[Any, Any, str]:
 
 
 def _some(data: Any, chosen: list[int]) -> Any:
-    """The chosen items of a data set; tensors in memory stay so."""
+    """Return the chosen items of a data set; tensors in memory stay tensors."""
     if isinstance(data, TensorDataset):
         return TensorDataset(*(tensor[chosen] for tensor in data.tensors))
     return [data[index] for index in chosen] if isinstance(data, list) else Subset(data, chosen)
 
 
 def take_loaders(train: DataLoader[Any], test: Any) -> Items:
-    """Return two loaders with a fixed fifth of the training items held out, in batches as those of `train`.
+    """Return two loaders with a fixed fifth of the training items held out, in batches like those of `train`.
 
     Raises:
-        DataError: a training loader whose items cannot be told apart: of a data set without numbers, or with a sampler
-            of its own.
+        DataError: a training loader whose items cannot be selected: a data set without indexing, or a custom sampler.
     """
     data = train.dataset
     if not hasattr(data, "__getitem__") or not _draws_every_item_once(train):
@@ -169,7 +169,7 @@ def take_loaders(train: DataLoader[Any], test: Any) -> Items:
 
 
 def _names_of(labels: Tensor | None) -> tuple[str, ...]:
-    """The class numbers as names, where there are labels, and not more classes than items."""
+    """Return class numbers as names; () without labels, or if there are more classes than items."""
     count = 0 if labels is None else int(labels.max()) + 1
     return tuple(map(str, range(count))) if labels is not None and count <= len(labels) else ()
 
@@ -183,7 +183,7 @@ def _draws_every_item_once(loader: DataLoader[Any]) -> bool:
 
 
 def labels_behind(data: Any) -> Tensor | None:
-    """Return the class numbers `(n,)` of a data set without reading its items; None where none are seen."""
+    """Return the class numbers `(n,)` of a data set without reading its items; None if they are not visible."""
     if isinstance(data, Subset):
         labels = labels_behind(data.dataset)
         return None if labels is None else labels[torch.as_tensor(list(data.indices))]
@@ -204,7 +204,7 @@ def labels_behind(data: Any) -> Tensor | None:
 
 
 def data_set_of(part: Any) -> Any:
-    """A data set of what somebody gave; a pair of arrays becomes one of pairs."""
+    """Return a data set of the given part; a pair of arrays becomes a data set of pairs."""
     if is_pair_of_arrays(part):
         inputs, targets = part
         if len(inputs) != len(targets):
@@ -217,7 +217,7 @@ def data_set_of(part: Any) -> Any:
 
 
 def _in_usual_order(inputs: Any) -> Any:
-    """Bytes as images have them: a tensor where channels come first, an array where they come last or are not there."""
+    """Return bytes in image order: a tensor if channels come first, an array if they come last or are absent."""
     if inputs.dtype not in (torch.uint8, np.uint8) or inputs.ndim not in (3, 4):
         return inputs
     return torch.as_tensor(inputs) if channel_axis(inputs.shape) == 1 else np.asarray(inputs)
@@ -255,7 +255,7 @@ def _check_items(data: Any, which: str) -> None:
 
 
 def _hold_out(train: Any, test: Any, labels: Tensor | None) -> tuple[Any, Any, tuple[str, ...]]:
-    """The training items that score nothing, those that do, and a note that says how they were chosen."""
+    """Split the training items; return those for training, those held out, and a note on how they were chosen."""
     mask = _held_out(labels, len(train))
     kept, held = ((~mask).nonzero().flatten().tolist(), mask.nonzero().flatten().tolist())
     scoring, as_test = _prepared_as(train, test)
@@ -265,15 +265,15 @@ def _hold_out(train: Any, test: Any, labels: Tensor | None) -> tuple[Any, Any, t
 
 
 def _held_out(labels: Tensor | None, count: int) -> Tensor:
-    """Return which of `count` items are held out, of every class alike where there are class numbers."""
-    kinds = torch.zeros(count, dtype=torch.int64)  # all alike
+    """Return the mask of held-out items, balanced by class if there are class numbers."""
+    kinds = torch.zeros(count, dtype=torch.int64)  # one class
     if labels is not None and 2 * len(set(labels.tolist())) <= count:
         kinds = labels
     return stratified_mask(kinds, _HELD_OUT, seed=0)
 
 
 def _prepared_as(train: Any, test: Any) -> tuple[Any, bool]:
-    """The training data with the transforms of the test data, where both have some and differ; and whether they do."""
+    """Return the training data with the transforms of the test data, and whether that changed them."""
     if isinstance(train, Subset) and isinstance(test, Subset):
         inner, changed = _prepared_as(train.dataset, test.dataset)
         return (Subset(inner, train.indices), True) if changed else (train, False)
@@ -287,7 +287,10 @@ def _prepared_as(train: Any, test: Any) -> tuple[Any, bool]:
 
 
 def _training_loader(data: Any, batch_size: int, own: DataLoader[Any] | None = None) -> DataLoader[Any]:
-    """A shuffling loader, or one as `own`; a last batch of one item, by which no batch norm can learn, is left out."""
+    """Return a shuffling loader, with the settings of `own` if given.
+
+    A last batch of one item is dropped for batch norm.
+    """
     size = batch_size if own is None or own.batch_size is None else own.batch_size
     alone = len(data) > size and len(data) % size == 1
     generator = torch.Generator()
@@ -323,6 +326,6 @@ def _parts(item: Any) -> list[Any]:
 
 
 def _are_tensors(data: Any) -> TypeGuard[list[Any]]:
-    """Return whether data are a list of pairs of tensors, arrays and numbers."""
+    """Return whether the data are a list of pairs of tensors, arrays and numbers."""
     kinds = (Tensor, np.ndarray, np.generic, int, float)
     return isinstance(data, list) and all(isinstance(part, kinds) for item in data for part in _parts(item))

@@ -1,4 +1,4 @@
-"""Image files that a table in a CSV file lists, with a class for each."""
+"""Image files listed in a CSV table, with a class for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SPLITS = ("split", "set", "subset", "fold")
 
 @dataclass(frozen=True)
 class _Row:
-    """An image file and the name of its class; `line` is where the table has them."""
+    """An image file and its class name; `line` is its place in the table."""
 
     file: Path
     label: str
@@ -30,18 +30,20 @@ class _Row:
 
 
 def load_csv(path: Path, image_size: int | None) -> DataSet:
-    """Load the images that a CSV file lists, parted by commas, semicolons or tabs.
+    """Load the images listed in a CSV file, separated by commas, semicolons or tabs.
 
-    It has a column of file names and one of classes, called as usual (`file_name`, `path`, ...; `label`, `class`, ...).
+    It has a column of file names and one of classes, with usual names (`file_name`, `path`, ...; `label`, `class`,
+    ...).
 
-    File names count from the folder of the CSV file, and lie in it: a table reads no other files. Classes are words or
-    numbers, in the order of the alphabet or of the numbers. A column of splits (`split`, `set`, `subset`) tells images
-    for training, validation and testing apart; or `path` is a folder with a file for each (`train.csv`, `test.csv`).
-    Without images for testing a fixed fifth of every class is held out.
+    File names are relative to the folder of the CSV file and must lie in it: a table reads no other files. Classes are
+        words or numbers, sorted alphabetically or numerically. A column of splits (`split`, `set`, `subset`) separates
+        training,
+    validation and test images; or `path` is a folder with one file per split (`train.csv`, `test.csv`). Without test
+    images a fixed fifth of every class is held out.
 
     Raises:
-        DataError: no such file, a missing column or value, an image outside the folder, missing or unreadable, or a
-            class that training lacks.
+        DataError: no such file, a missing column or value, an image that is outside the folder, missing or unreadable,
+            or a class that training lacks.
     """
     splits = _read_splits(path)
     found = usual_parts(splits, str(path))
@@ -60,7 +62,7 @@ def load_csv(path: Path, image_size: int | None) -> DataSet:
 
 
 def _read_splits(path: Path) -> dict[str, list[_Row]]:
-    """Return the rows by split: those of one file by its column of splits, or a file for each split."""
+    """Return the rows by split: from a column of splits, or from one file per split."""
     if path.is_file():
         return _read_rows(path)
     files = sorted(path.glob("*.csv")) if path.is_dir() else []
@@ -110,7 +112,7 @@ def _inside(table: Path, name: str, line: str) -> Path:
         DataError: it is missing, or outside the folder of the table.
     """
     folder = table.parent.resolve()
-    file = (folder / name.replace("\0", "\ufffd")).resolve()  # a name with a zero byte is none that a file can have
+    file = (folder / name.replace("\0", "\ufffd")).resolve()  # file names cannot contain a zero byte
     if not file.is_relative_to(folder):
         raise DataError(
             f"the files of a table lie in its folder, since a table from elsewhere must not read others; got {name!r} "

@@ -1,4 +1,4 @@
-"""A user's own `DataLoader`s: their batches and their augmentation, as they come."""
+"""The user's own `DataLoader`s, with their batches and augmentation unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bcnet.errors import BCNetError, DataError
 from bcnet.nests import Nest, by_name, channels_last, contiguous, count, join_batches, take_images, tensors
 
 _SEEDS = 2**62
-Accepted = Callable[[Any, str], Any]  # targets, whose -> targets; or it raises
+Accepted = Callable[[Any, str], Any]  # (targets, origin) -> targets; raises for invalid ones
 Held = tuple[Nest, Nest]  # inputs and targets of all validation images
 
 
@@ -32,36 +32,36 @@ def _any_targets(targets: Any, where: str) -> Any:
 
 
 def _are_labels(targets: Nest) -> TypeGuard[torch.Tensor]:
-    """Return whether targets are class numbers, one for each image."""
+    """Return whether targets are class numbers, one per image."""
     return isinstance(targets, torch.Tensor) and targets.ndim == 1 and not targets.is_floating_point()
 
 
 @dataclass(frozen=True, eq=False)
 class Loaders:
-    """Three loaders of batches: pairs of inputs, floats `(batch, ...)`, and targets, int labels `(batch,)` usually.
+    """Three loaders of batches: pairs of inputs, floats `(batch, ...)`, and targets, usually int labels `(batch,)`.
 
-    A batch may be a dict, of the targets under a usual name (`label`, `labels`, `target`, ...) and the inputs.
-    A network with several inputs gets a tuple of tensors, its arguments in order, or a dict, its keyword arguments;
-    integers may be among them, tokens for instance. The task says what targets may be (`bcnet.Task.check_targets`):
-    masks, images, numbers, or several tensors in a tuple or a dict.
+    A batch may be a dict with the targets under a usual name (`label`, `labels`, `target`, ...) and the inputs. A
+    network with several inputs gets a tuple of tensors (positional arguments) or a dict (keyword arguments), which may
+    include integers such as tokens. The task defines valid targets (`bcnet.Task.check_targets`): masks, images,
+    numbers, or several tensors in a tuple or dict.
 
-    `train` gives every epoch of the supernet and of the final networks: its batch size, order, augmentation and
-    normalisation are the ones used, and none are added; a recipe's batch size does not count. `validation` scores
-    widths. It is read once and kept in memory, cut class-balanced into a part that scores and a part that scores the
-    best again, each into equal batches of one shuffled order (`score_batch_size` images, or fewer). `test` measures
-    each final network once. Only `train` may shuffle and augment.
+    `train` provides every epoch of the supernet and the final networks. Its batch size, order, augmentation and
+    normalisation are used unchanged; a recipe's batch size is ignored. `validation` scores widths. It is read once,
+    kept in memory, and split by class into a part that scores and a part that scores the best again, each in equal
+    batches of one shuffled order (`score_batch_size` images or fewer). `test` measures each final network once. Only
+    `train` may shuffle and augment.
 
-    Before each epoch and each batch of `train` the seeds of torch, numpy and `random` are set, and given back
-    afterwards, and generators of loader and sampler are seeded anew. Training is then repeatable, and a stopped run
-    ends like one that never stopped, if what the loader gives depends on these seeds alone. Workers that outlive an
-    epoch (`persistent_workers=True`) are seeded once, so that with them it does not.
+    Before each epoch and each batch of `train`, the seeds of torch, numpy and `random` are set and later restored, and
+    the generators of loader and sampler are seeded. Training is repeatable, and resuming gives the same result, if the
+    loader's output depends on these seeds only. Workers that outlive an epoch (`persistent_workers=True`) are seeded
+    once, so runs with them are not repeatable.
 
-    Training batches are made channels-last, or contiguous where `channels_last` is off, which a run decides by its
-    network. `num_classes`, where left open, is the number of classes among the validation labels; 0 where targets are
-    no labels. `normaliser` and `preparation` say how the loaders prepare images, where that is known: then a network is
-    exported with its normalisation, too.
+    Training batches are made channels-last, or contiguous if `channels_last` is False, which a run decides for its
+    network. `num_classes` defaults to the number of classes among the validation labels; 0 for other targets.
+    `normaliser` and `preparation` describe how the loaders prepare images; with them, networks can be exported with
+    their normalisation.
 
-    Example: `bcnet.search(model, bcnet.Loaders(train, validation, test), ...)`, or the tuple of the three.
+    Example: `bcnet.search(model, bcnet.Loaders(train, validation, test), ...)`, or a tuple of the three.
     """
 
     train: Any
@@ -81,10 +81,10 @@ class Loaders:
 
     @cached_property
     def held_out(self) -> Held:
-        """All validation images, floats `(n, ...)`, and labels `(n,)`; or what else inputs and targets are.
+        """All validation images, floats `(n, ...)`, with labels `(n,)`, or other inputs and targets.
 
         Raises:
-            DataError: batches of another form, or another first batch when read again.
+            DataError: batches of another form, or a first batch that differs when read again.
         """
         batches = [
             _finite(self._check(batch, "validation"), "validation", number)
@@ -107,36 +107,36 @@ class Loaders:
 
     @property
     def labels(self) -> torch.Tensor | None:
-        """The class numbers of the validation images; None where targets are no labels."""
+        """Class numbers of the validation images; None for other targets."""
         targets = self.held_out[1]
         return targets if _are_labels(targets) else None
 
     @property
     def num_classes(self) -> int:
-        """Return how many classes there are."""
+        """Number of classes."""
         if self.class_names:
             return len(self.class_names)
         return 0 if self.labels is None else int(self.labels.max()) + 1
 
     @property
     def names_of_classes(self) -> tuple[str, ...]:
-        """The names given, or the numbers."""
+        """Given class names, or the numbers."""
         return self.class_names or tuple(str(number) for number in range(self.num_classes))
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The shape of one image, usually channels, height and width; of several inputs that of the first."""
+        """Shape of one image, usually channels, height and width; with several inputs, that of the first."""
         return tuple(tensors(self.held_out[0])[0].shape[1:])
 
     @property
     def batch_size(self) -> int | None:
-        """Return that of the training loader, where it says so."""
+        """Batch size of the training loader, if it has one."""
         size = getattr(self.train, "batch_size", None)
         return size if isinstance(size, int) else None
 
     @property
     def trained_on(self) -> int | None:
-        """Return how many images there are to train on, where the batches are not made by the loader."""
+        """Number of training images, unless the loader makes the batches."""
         return None
 
     @property
@@ -146,27 +146,27 @@ class Loaders:
 
     @property
     def in_memory(self) -> bool:
-        """Return whether the training images are in memory, as far as is known."""
+        """Return whether the training images are known to be in memory."""
         return False
 
     def training_batches(self, batch_size: int) -> LoaderBatches:
-        """The training batches, of the loader's own size."""
+        """Return the training batches, with the loader's own batch size."""
         return LoaderBatches(self.train, self.accepted, self.channels_last)
 
     def all_training_batches(self, batch_size: int) -> LoaderBatches:
-        """The batches of all that final networks learn from."""
+        """Return the batches of all training data of final networks."""
         return self.training_batches(batch_size)
 
     def split(self, fresh_share: float, seed: int) -> tuple[Held, Held]:
-        """The validation images that score, and those that score the best again, `fresh_share` of them."""
+        """Split the validation images into those that score, and a `fresh_share` that scores the best again."""
         images, labels = self.held_out
-        kinds = labels if _are_labels(labels) else torch.zeros(count(labels), dtype=torch.int64)  # all alike
+        kinds = labels if _are_labels(labels) else torch.zeros(count(labels), dtype=torch.int64)  # one class
         fresh = stratified_mask(kinds, fresh_share, seed)
         scoring, again = ((take_images(images, part), take_images(labels, part)) for part in (~fresh, fresh))
         return scoring, again
 
     def test_batches(self) -> Iterator[Batch]:
-        """The test batches.
+        """Yield the test batches.
 
         Raises:
             DataError: batches of another form.
@@ -183,7 +183,7 @@ class Loaders:
 
 @dataclass(frozen=True, eq=False)
 class LoaderBatches:
-    """The epochs of a training loader, repeatable as far as the loader is."""
+    """Epochs of a training loader, repeatable as far as the loader is."""
 
     loader: Any
     accepted: Accepted
@@ -193,10 +193,10 @@ class LoaderBatches:
         return len(self.loader)
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
-        """One pass over the loader under seeds drawn from `generator`.
+        """Iterate over the loader with seeds drawn from `generator`.
 
         Raises:
-            DataError: batches of another form, or fewer than the loader's length says.
+            DataError: batches of another form, or fewer than the loader's length.
         """
         seeds = [int(torch.randint(_SEEDS, (), generator=generator)) for _ in range(len(self) + 1)]
         with seed_globally(seeds[0]):
@@ -211,7 +211,7 @@ class LoaderBatches:
             yield self.laid_out(x), y
 
     def laid_out(self, x: Nest) -> Nest:
-        """Return inputs in the layout in memory that batches have."""
+        """Return inputs in the memory format of the batches."""
         return channels_last(x) if self.channels_last else contiguous(x)
 
     def _start(self, seed: int) -> None:
@@ -227,7 +227,7 @@ class LoaderBatches:
 
 @contextmanager
 def seed_globally(seed: int) -> Iterator[None]:
-    """Seed the global generators of torch (CPU), numpy and Python, and give them back as they were."""
+    """Seed the global generators of torch (CPU), numpy and Python in the block, and restore them."""
     python = random.getstate()
     numpy = np.random.get_state()
     with torch.random.fork_rng(devices=[]):
@@ -242,7 +242,7 @@ def seed_globally(seed: int) -> Iterator[None]:
 
 
 def tensors_behind(loader: Any) -> list[torch.Tensor] | None:
-    """Return a loader's data without reading it: tensors of its data set, or its targets; None where none are seen."""
+    """Return the tensors of a loader's data set, or its targets, without reading it; None if they are not visible."""
     data = getattr(loader, "dataset", loader)
     chosen: list[torch.Tensor] = []
     while isinstance(data, Subset):
@@ -263,7 +263,7 @@ def tensors_behind(loader: Any) -> list[torch.Tensor] | None:
 
 
 def cut(data: Held, batch_size: int, *, seed: int) -> list[Batch]:
-    """Equal batches of one shuffled order; the images left over, fewer than `batch_size`, are dropped."""
+    """Return equal batches in one shuffled order; fewer than `batch_size` remaining images are dropped."""
     images, labels = data
     order = torch.randperm(count(labels), generator=torch.Generator().manual_seed(seed))
     whole = order[: len(order) // batch_size * batch_size].view(-1, batch_size)
@@ -271,7 +271,7 @@ def cut(data: Held, batch_size: int, *, seed: int) -> list[Batch]:
 
 
 def loaders_of(parts: Sequence[Any]) -> Loaders:
-    """The `Loaders` of a tuple.
+    """Return the `Loaders` of a tuple.
 
     Raises:
         DataError: there are not three.
@@ -288,7 +288,7 @@ def _check_loader(part: str, loader: Any) -> None:
     if not isinstance(loader, Sized) or not hasattr(loader, "__iter__"):
         raise DataError(f"the {part} loader is a DataLoader, or batches with a length; got {type(loader).__name__}")
     try:
-        length = len(loader)  # a DataLoader has the method even where its data set has no length
+        length = len(loader)  # a DataLoader has the method even if its data set has no length
     except TypeError:
         raise DataError(f"the {part} loader needs a length; its data set has none: give that a __len__") from None
     if length < 1:
@@ -298,15 +298,15 @@ def _check_loader(part: str, loader: Any) -> None:
 
 
 def _in_order(loader: Any, part: str) -> Iterator[Any]:
-    with seed_globally(0):  # a DataLoader draws a seed for its workers, wanted or not
+    with seed_globally(0):  # a DataLoader always draws a seed for its workers
         return _read(loader, part)
 
 
 def _read(loader: Any, part: str) -> Iterator[Any]:
-    """The batches of a loader, whose iterator is made now; what its own code raises says where.
+    """Yield the batches of a loader, whose iterator is made immediately; errors of its own code name the place.
 
     Raises:
-        DataError: it raised anything.
+        DataError: the loader raised any error.
     """
     return _name_failures(iter(loader), part)
 
@@ -321,7 +321,7 @@ def _name_failures(batches: Iterator[Any], part: str) -> Iterator[Any]:
             raise
         except Exception as error:
             kind = f"{type(error).__name__}: "
-            # A worker's error repeats the whole traceback, and ends with what was said.
+            # A worker's error repeats the whole traceback and ends with the message.
             reason = next(reversed([line for line in str(error).splitlines() if line.strip()]), "").removeprefix(kind)
             raise DataError(
                 f"batches of the {part} loader come without an error; number {number} (from 0) raised "
@@ -348,7 +348,7 @@ def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:
 
 
 def _pair_of(batch: Mapping[str, Any], rule: str) -> tuple[Any, Any]:
-    """Return inputs and targets of a dict of both, as collating dicts makes it."""
+    """Return inputs and targets of a dict, as made by collating dicts."""
     inputs, targets = split_dict(batch)
     if len(targets) != 1 or len(batch) < 2:
         raise DataError(
@@ -359,10 +359,10 @@ def _pair_of(batch: Mapping[str, Any], rule: str) -> tuple[Any, Any]:
 
 
 def _finite(batch: Batch, part: str, number: int) -> Batch:
-    """The batch, whose inputs hold numbers alone.
+    """Return the batch if its inputs are finite.
 
     Raises:
-        DataError: one is NaN or infinite.
+        DataError: a value is NaN or infinite.
     """
     for name, values in by_name(batch[0]).items():
         if values.is_floating_point() and not bool(values.isfinite().all()):
@@ -376,7 +376,7 @@ def _finite(batch: Batch, part: str, number: int) -> Batch:
 
 
 def _nest(value: Any, rule: str) -> Nest:
-    """A tensor, or several in a tuple or a dict: of a list, which is what collating makes of tuples, a tuple."""
+    """Return a tensor, or several in a tuple or dict; a list, which collating makes of tuples, becomes a tuple."""
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, (tuple, list)) and value and all(isinstance(part, torch.Tensor) for part in value):
@@ -393,7 +393,7 @@ def _nest(value: Any, rule: str) -> Nest:
 
 
 def _is_input(tensor: torch.Tensor) -> bool:
-    """Floats, or integers that are no images: tokens, lengths. Bytes are images that nobody has turned into floats."""
+    """Return whether a tensor holds floats, or integers such as tokens and lengths. Bytes are unconverted images."""
     return tensor.is_floating_point() or (tensor.dtype in (torch.int32, torch.int64, torch.bool) and tensor.ndim < 3)
 
 

@@ -38,28 +38,28 @@ _CIFAR10 = "uoft-cs/cifar10"
 
 
 def load(name: str, *, image_size: int | None = None) -> DataSet:
-    """The data set called `name`, as bytes in the memory of the CPU.
+    """Load the data set `name` as bytes in CPU memory.
 
-    - `digits`: scikit-learn's 1,797 handwritten digits, 8x8 and grey, a fixed fifth of every class for testing;
-    - `scattered_digits`: 4,314 training and 2,872 test images, 20x20 and grey, made of these digits (`scattered`);
-    - `cifar10`: from the Hugging Face hub, fetched once;
-    - `parquet:PATH`: a file, or a folder with `train*.parquet` and `test*.parquet` or `validation*.parquet`, with an
-      image column (`image`, `img` or `image.bytes`) and class numbers or words (`label`);
-    - `imagefolder:PATH`: `train/CLASS/...` and `test/CLASS/...` (or `val`, which beside `test` scores candidates);
-    - `csv:PATH`: a table of file names and classes, perhaps with a column of splits, or a folder with `train.csv` and
+    - `digits`: scikit-learn's 1,797 handwritten digits, 8x8 and grey, with a fixed fifth of every class for testing; -
+    `scattered_digits`: 4,314 training and 2,872 test images, 20x20 and grey, made from these digits (`scattered`); -
+    `cifar10`: from the Hugging Face hub, downloaded once; - `parquet:PATH`: a file, or a folder with `train*.parquet`
+    and `test*.parquet` or `validation*.parquet`, with an image
+      column (`image`, `img` or `image.bytes`) and class numbers or words (`label`);
+    - `imagefolder:PATH`: `train/CLASS/...` and `test/CLASS/...` (or `val`; besides `test` it scores candidates); -
+    `csv:PATH`: a table of file names and classes, optionally with a column of splits, or a folder with `train.csv` and
       `test.csv`;
     - `npz:PATH`: arrays of images and labels (`x_train`, `y_train`, ..., or `train_images`, `train_labels`, ...);
     - `imagenet:PATH`: `train/CLASS/...` and `val/CLASS/...`, decoded batch by batch, never all in memory;
-    - `hf:ORG/NAME`: any such set of the Hugging Face hub, or a folder that `save_to_disk` wrote.
+    - `hf:ORG/NAME`: a data set of the Hugging Face hub, or a folder written by `save_to_disk`.
 
-    `inputs:PATH`, inputs alone (a `.npy` or `.npz` file, or a folder of images), is for the task imitation, which reads
-    it by itself.
+    `inputs:PATH`, inputs without labels (a `.npy` or `.npz` file, or a folder of images), is read by the task
+    imitation.
 
-    Given an `image_size`, every image is resized to it (shorter side, bicubic) and cropped to the centre square;
+    With an `image_size`, every image is resized to it (shorter side, bicubic) and cropped to the centre square;
     without, all images must have one size.
 
     Raises:
-        DataError: an unknown name, or data that is missing, unreadable or inconsistent.
+        DataError: an unknown name, or data that are missing, unreadable or inconsistent.
     """
     if image_size is not None and (isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1):
         raise DataError(f"image_size is a positive int; got {image_size!r}")
@@ -95,13 +95,13 @@ def _load(name: str, image_size: int | None) -> DataSet:
 
 
 def imports_code(name: str) -> bool:
-    """Return whether the name of a data set is that of a function of the user's own."""
+    """Return whether the name refers to the user's own function."""
     kind, colon, _ = name.partition(":")
     return bool(colon) and kind not in _KINDS and "/" not in name and "\\" not in name
 
 
 def made_by(name: str) -> Any:
-    """Return what the user's own function `package.module:function` gives, called without arguments.
+    """Return the result of the user's function `package.module:function`, called without arguments.
 
     Raises:
         DataError: it cannot be imported, or fails.

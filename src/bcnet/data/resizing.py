@@ -1,4 +1,4 @@
-"""The resizing of image files, in words that are kept with a run, and as a module that does the same to bytes."""
+"""Resizing of image files, as text stored with a run, and as a module that does the same to bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATTERN = re.compile(re.escape(_WORDS).replace(r"\{\}", r"(\w+)"))
 
 @dataclass(frozen=True)
 class Resizing:
-    """The shorter side is resized to `shorter` pixels, and the middle `size` by `size` pixels are kept."""
+    """Resizes the shorter side to `shorter` pixels and keeps the middle `size` by `size` pixels."""
 
     shorter: int
     size: int
@@ -28,12 +28,12 @@ class Resizing:
 
     @classmethod
     def read(cls, words: str) -> Resizing | None:
-        """Return what a description of the preparation says; None where it says nothing of this kind."""
+        """Parse a description of the preparation; None if it describes no resizing."""
         found = _PATTERN.match(words)
         return None if found is None else cls(int(found[1]), int(found[3]), cast(Filter, found[2]))
 
     def scaled_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return height and width before the crop, rounded down as torchvision's `Resize` does."""
+        """Return height and width before the crop, rounded down like torchvision's `Resize`."""
         short = min(height, width)
         return self.shorter * height // short, self.shorter * width // short
 
@@ -45,7 +45,7 @@ class Resizing:
 class Resize(nn.Module):
     """Images `(batch, C, *from_size)`, bytes or floats from 0 to 255 -> floats `(batch, C, size, size)`.
 
-    PIL, which reads the files, rounds to bytes on the way: values are up to one apart from its own.
+    PIL rounds to bytes in between when it reads files, so values differ from its own by up to one.
     """
 
     def __init__(self, resizing: Resizing, from_size: tuple[int, int]) -> None:
@@ -56,7 +56,7 @@ class Resize(nn.Module):
         self.corner = resizing.corner(*self.resized)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The resized middle."""
+        """Return the resized centre."""
         x = functional.interpolate(x.float(), self.resized, mode=self.filter, antialias=True).clamp(0, 255)
         top, left = self.corner
         return x[:, :, top : top + self.size, left : left + self.size]

@@ -1,4 +1,4 @@
-"""Folders of WAV files to frames of equal length."""
+"""Folders of WAV files, cut into frames of equal length."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Samples = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Framing:
-    """The way in which a recording becomes inputs of the shape `shape`, the last of which counts samples of a frame.
+    """Converts a recording to inputs of shape `shape`, whose last dimension is the samples of a frame.
 
-    Channels are averaged, and the sound is resampled to `rate` samples a second (0: left as it is). Frames follow each
-    other without overlap; what is shorter than a frame at the end is left out. Samples are in [-1, 1]; `standardised`
-    takes from each frame its mean, and divides by its standard deviation.
+    Channels are averaged, and the sound is resampled to `rate` samples per second (0: unchanged). Frames are
+    consecutive without overlap; a shorter rest is dropped. Samples are in [-1, 1]. `standardised` subtracts each
+    frame's mean and divides by its standard deviation.
     """
 
     rate: int
@@ -61,8 +61,8 @@ def read_frames(files: Sequence[Path], framing: Framing) -> list[Samples]:
     """Return the frames of each recording.
 
     Raises:
-        DataError: a file that cannot be read, recordings of different rates that nobody asked to be resampled, or
-            more than two gigabytes of frames.
+        DataError: an unreadable file, recordings of different rates without resampling, or more than two gigabytes of
+            frames.
     """
     found: list[Samples] = []
     first: tuple[int, Path] | None = None
@@ -86,10 +86,10 @@ def read_frames(files: Sequence[Path], framing: Framing) -> list[Samples]:
 
 
 def read_wav(file: Path) -> tuple[int, Samples]:
-    """Return the samples a second of a recording, and its samples in [-1, 1], the mean over its channels.
+    """Return the sample rate of a recording, and its samples in [-1, 1], averaged over channels.
 
     Raises:
-        DataError: it is no WAV file of whole or floating-point samples, or has a sample that is not finite.
+        DataError: not a WAV file of integer or floating-point samples, or a sample that is not finite.
     """
     from scipy.io import wavfile
 
@@ -97,7 +97,7 @@ def read_wav(file: Path) -> tuple[int, Samples]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks with tags
             rate, read = wavfile.read(file)
-    except Exception as error:  # a damaged file makes SciPy raise whatever it stumbles over
+    except Exception as error:  # a corrupt file makes SciPy raise errors of any type
         raise DataError(f"{file} cannot be read as a WAV file: {error}; convert it, or leave it out") from None
     if rate <= 0:
         raise DataError(f"a recording has a positive rate; {file} has {rate}: convert it, or leave it out")
@@ -110,7 +110,7 @@ def read_wav(file: Path) -> tuple[int, Samples]:
 
 
 def _scale(read: npt.NDArray[Any]) -> Samples:
-    """Samples of any type in [-1, 1]: bytes lie about 128, and 24 bits fill the upper ones of 32."""
+    """Scale samples of any type to [-1, 1]: bytes are centred at 128, and 24 bits are the upper ones of 32."""
     if read.dtype == np.uint8:
         return (read.astype(np.float32) - np.float32(128)) / np.float32(128)
     if read.dtype.kind == "i":

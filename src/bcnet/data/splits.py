@@ -16,19 +16,19 @@ from bcnet.errors import DataError
 TRAINING_NAMES = ("train", "training")
 VALIDATION_NAMES = ("val", "valid", "validation", "dev", "eval")
 TEST_NAMES = ("test", "testing", *VALIDATION_NAMES)
-"""Names of splits as people write them, in any case; of several test splits the first of these is used."""
+"""Usual names of splits, in any case; of several test splits the first in this list is used."""
 
 _LABELS = "labels are integers, the class numbers from 0, or words"
 _MOST_LISTED = 10  # classes
-_TEST_SHARE = 0.2  # of sources that have no test images
+_TEST_SHARE = 0.2  # of sources without test images
 _Split = TypeVar("_Split")
 
 
 def named_split(splits: Mapping[str, _Split], names: Sequence[str], where: str) -> tuple[str, _Split] | None:
-    """Return the split with one of `names`, in any case, with its own name; None where there is none.
+    """Return the split with one of `names`, in any case, and its actual name; None if there is none.
 
     Raises:
-        DataError: two splits have names that differ in case only.
+        DataError: two split names differ only in case.
     """
     for name in names:
         found = [own for own in splits if own.lower() == name]
@@ -43,9 +43,9 @@ def named_split(splits: Mapping[str, _Split], names: Sequence[str], where: str) 
 
 
 def usual_parts(splits: Mapping[str, _Split], where: str) -> dict[str, tuple[str, _Split]]:
-    """Return the splits for training, validation and the test, as far as they are there, each with its own name.
+    """Return the training, validation and test splits that exist, each with its actual name.
 
-    Where there is a split for validation and none for the test, it is the test's.
+    If there is a validation but no test split, it is used as the test split.
 
     Raises:
         DataError: as `named_split`.
@@ -58,12 +58,12 @@ def usual_parts(splits: Mapping[str, _Split], where: str) -> dict[str, tuple[str
 
 
 def number_classes(labels: Mapping[str, Sequence[Any]], name: str) -> tuple[list[str] | None, dict[str, torch.Tensor]]:
-    """Return the labels of every part as class numbers, int64 `(n,)`, and their names where they were words.
+    """Return the labels of every part as class numbers, int64 `(n,)`, and their names if they were words.
 
-    Words are numbered in the order of the alphabet, as far as they are among the training labels.
+    Words among the training labels are numbered alphabetically.
 
     Raises:
-        DataError: labels that are neither, or words that training lacks.
+        DataError: labels of another type, or words that training lacks.
     """
     names = sorted({str(label) for label in labels["training"] if isinstance(label, (str, bool))})
     places = {word: number for number, word in enumerate(names)}
@@ -82,7 +82,7 @@ def number_classes(labels: Mapping[str, Sequence[Any]], name: str) -> tuple[list
 
 
 def what_was_read(classes: int, read: Mapping[str, int], unread: Sequence[str]) -> str:
-    """Return a note on the numbers of images by where they are, and on what was not read."""
+    """Return a note on the number of images by source, and on what was ignored."""
     counts = [f"{count} images in {place}" for place, count in read.items()]
     listed = " and ".join(counts) if len(counts) < 3 else f"{', '.join(counts[:-1])} and {counts[-1]}"
     left = f"; left unread: {in_words(unread)}" if unread else ""
@@ -90,13 +90,13 @@ def what_was_read(classes: int, read: Mapping[str, int], unread: Sequence[str]) 
 
 
 def data_set(parts: Mapping[str, SomeImages], *, name: str, class_names: Sequence[str] | None, note: str) -> DataSet:
-    """A data set of the images for training, validation and the test; `note` says what was read.
+    """Return a data set of training, validation and test images; `note` says what was read.
 
-    Without images for the test a fixed fifth of every class is held out. Images in files that score or test are read
-    once: one that cannot be read would otherwise be met after hours of training.
+    Without test images a fixed fifth of every class is held out. Images in files that score or test are read once now,
+    since an unreadable one would otherwise be found after hours of training.
 
     Raises:
-        DataError: such an image, or what `DataSet` refuses.
+        DataError: an unreadable image, or as for `DataSet`.
     """
     given = dict(parts)
     notes = [note]
@@ -124,21 +124,21 @@ def data_set(parts: Mapping[str, SomeImages], *, name: str, class_names: Sequenc
 
 
 def split_validation(images: Images, fraction: float = 0.1, *, seed: int = 0) -> tuple[Images, Images]:
-    """Split `images` into a training and a validation part with the same shares of every class.
+    """Split `images` into a training and a validation part with the same class frequencies.
 
-    The validation part has `round(fraction * n)` images, and of every class `fraction` of its images rounded up or
-    down. Where classes are so small that this would use up a class, the part is smaller: at least one image of every
-    class stays for training. Both parts keep the order of the images.
+    The validation part has `round(fraction * n)` images, and of every class `fraction` of its images, rounded up or
+    down. At least one image of every class stays for training, which may make the part smaller. Both parts keep the
+    order of the images.
 
     Raises:
-        DataError: a fraction outside (0, 1), or one that leaves no image for validation.
+        DataError: a fraction outside (0, 1), or one that leaves no validation image.
     """
     held_out = stratified_mask(images.labels.cpu(), fraction, seed)
     return images.subset((~held_out).nonzero().flatten()), images.subset(held_out.nonzero().flatten())
 
 
 def hold_out(data: SomeImages) -> tuple[SomeImages, SomeImages, str]:
-    """Training and test images, a fixed fifth of every class being the latter, and a note that says so."""
+    """Return training images, test images (a fixed fifth of every class), and a note."""
     pixels, labels = data
     mask = stratified_mask(labels, _TEST_SHARE, seed=0)
     note = f"There are no test images: a fixed fifth of every class is held out, {int(mask.sum())} of {len(mask)}"
@@ -150,7 +150,7 @@ def hold_out(data: SomeImages) -> tuple[SomeImages, SomeImages, str]:
 
 
 def stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.Tensor:
-    """Return which images a class-balanced split holds out: bool `(n,)` for int64 `labels` `(n,)` on the CPU.
+    """Return the mask of a class-balanced held-out part: bool `(n,)` for int64 `labels` `(n,)` on the CPU.
 
     Raises:
         DataError: as `split_validation`.
@@ -173,7 +173,10 @@ def stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.T
 
 
 def _quotas(counts: list[int], fraction: float) -> list[int]:
-    """Images to hold out of every class: the largest remainders are rounded up until the total is reached."""
+    """Return the number of held-out images per class.
+
+    The largest remainders are rounded up until the total is reached.
+    """
     shares = [round(fraction * count, 9) for count in counts]  # 0.29 * 100 is 28.999999999999996
     quotas = [min(int(share), count - 1) for share, count in zip(shares, counts, strict=True)]
     missing = round(fraction * sum(counts)) - sum(quotas)

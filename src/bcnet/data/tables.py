@@ -1,4 +1,4 @@
-"""Tables of encoded images and labels, read with Hugging Face `datasets`: parquet files, and sets of the hub."""
+"""Tables of encoded images and labels, read with Hugging Face `datasets`: parquet files and data sets of the hub."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ _SAVED = ("dataset_dict.json", "state.json")
 def load_parquet(path: Path, image_size: int | None) -> DataSet:
     """Load the images of a parquet file, or of a folder's `train*.parquet` with `test*.parquet`.
 
-    Splits have their usual names (`TRAINING_NAMES`, `TEST_NAMES`), as the beginning of a file's name or as its folder's
-    (`train/0000.parquet`). A split for validation scores candidates, where there is one for testing beside it. Where
-    there are no test images a fixed fifth of every class is held out. `notes` say how many images were read from where,
-    and which splits were not.
+    A split has its usual name (`TRAINING_NAMES`, `TEST_NAMES`) at the start of a file's or folder's name
+    (`train/0000.parquet`). A validation split besides a test split scores candidates. Without test images a fixed fifth
+    of every class is held out. `notes` say how many images were read from where, and which splits were ignored.
 
     Raises:
-        DataError: no such files, files of several configurations, a file that cannot be read, a missing column, or
-            images or labels that do not do.
+        DataError: no such files, files of several configurations, an unreadable file, a missing column, or unsuitable
+            images or labels.
     """
     files = _parquet_files(path)
     datasets = _import_datasets("parquet:PATH")
@@ -56,12 +55,12 @@ def load_parquet(path: Path, image_size: int | None) -> DataSet:
 
 
 def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
-    """A data set of the Hugging Face hub, by its `ORG/NAME`, fetched once and then taken from the local cache.
+    """Load a data set of the Hugging Face hub, `ORG/NAME`, downloaded once and then read from the local cache.
 
-    A folder of that name or path that `save_to_disk` wrote is read instead.
+    A local folder of this name that `save_to_disk` wrote is read instead.
 
     Raises:
-        DataError: it cannot be fetched, or has no columns or splits that do.
+        DataError: it cannot be downloaded, or lacks suitable columns or splits.
     """
     datasets = _import_datasets(name)
     saved = Path(repository).expanduser()
@@ -80,7 +79,7 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
 
 
 def is_saved(folder: Path) -> bool:
-    """Return whether `save_to_disk` wrote a folder, of a `DatasetDict` or of one `Dataset`."""
+    """Return whether `save_to_disk` wrote a folder, for a `DatasetDict` or a single `Dataset`."""
     return any((folder / file).is_file() for file in _SAVED)
 
 
@@ -96,7 +95,7 @@ def _load_saved(datasets: ModuleType, folder: Path) -> Mapping[str, Any]:
 
 
 def _import_datasets(what: str) -> ModuleType:
-    """The package `datasets`, of the extra `hub`.
+    """Import the package `datasets`, of the extra `hub`.
 
     Raises:
         DataError: it is not installed.
@@ -111,17 +110,17 @@ def _import_datasets(what: str) -> ModuleType:
 
 
 def is_table(value: Any) -> bool:
-    """Return whether a value is a `datasets.Dataset`, found out without importing the package."""
+    """Return whether a value is a `datasets.Dataset`, without importing the package."""
     return type(value).__module__.partition(".")[0] == "datasets" and bool(getattr(value, "features", None))
 
 
 def load_tables(tables: Mapping[str, Any], image_size: int | None) -> DataSet:
-    """Return the data set of the splits of a `datasets.DatasetDict`, or of such `Dataset`s by the usual names.
+    """Return the data set of the splits of a `datasets.DatasetDict`, or of `Dataset`s with usual split names.
 
-    Images come from the tables themselves. Only where `set_transform` was called are they read through that transform.
+    Images are read from the tables directly, or through the transform if `set_transform` was called.
 
     Raises:
-        DataError: no split for training, a missing column, or images or labels that do not do.
+        DataError: no training split, a missing column, or unsuitable images or labels.
     """
     return _from_tables("tables", tables, image_size, (Path.cwd(), Path(Path.cwd().anchor)))
 
@@ -154,7 +153,7 @@ def _parquet_files(path: Path) -> dict[str, list[str]]:
 
 
 def _split_of(file: Path) -> tuple[str | None, Path]:
-    """Return the split that a file's name, or else its folder's, begins with, and the folder of its configuration."""
+    """Return the split at the start of the file's or its folder's name, and the folder of its configuration."""
     for name, folder in ((file.stem, file.parent), (file.parent.name, file.parent.parent)):
         word = re.match(r"[A-Za-z]*", name)
         assert word is not None, "the pattern matches the empty string"
@@ -164,7 +163,7 @@ def _split_of(file: Path) -> tuple[str | None, Path]:
 
 
 def _with_rows(files: list[str]) -> list[str]:
-    """The files that hold any rows, which `datasets` insists on."""
+    """Return the files with rows; `datasets` refuses empty ones."""
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     filled = [file for file in files if pq.read_metadata(file).num_rows]
@@ -174,7 +173,7 @@ def _with_rows(files: list[str]) -> list[str]:
 
 
 def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, roots: Sequence[Path]) -> DataSet:
-    """A data set of splits as `datasets` gives them; image files that they name lie under one of `roots`."""
+    """Return the data set of splits from `datasets`; image files that they name must lie under one of `roots`."""
     found = usual_parts(tables, name)
     if "training" not in found:
         raise DataError(f"{name} needs a split called train; got {in_words(tables)}")
@@ -193,8 +192,8 @@ def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, r
 
 
 def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) -> tuple[torch.Tensor, list[Any]]:
-    """Return the pixels `(n, C, H, W)` and the labels as the table has them."""
-    if getattr(table, "format", {}).get("type") == "custom":  # of `set_transform`
+    """Return the pixels `(n, C, H, W)`, and the labels as in the table."""
+    if getattr(table, "format", {}).get("type") == "custom":  # set by `set_transform`
         pixels, numbers = read_items(table, name, image_size)
         return pixels, numbers.tolist()
     image_column, label_column = (column_of(name, table.features, names) for names in (IMAGE_COLUMNS, LABEL_COLUMNS))
@@ -228,8 +227,8 @@ def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Pa
 
 
 def _inside(path: Any, roots: Sequence[Path]) -> Path | None:
-    """The file that a table names, if it is one under `roots`: an untrusted table reads no others."""
+    """Return the file that a table names if it is under `roots`; an untrusted table reads no other files."""
     if not path:
         return None
-    file = (roots[0] / str(path)).resolve()  # an absolute path stays what it is
+    file = (roots[0] / str(path)).resolve()  # an absolute path stays absolute
     return file if file.is_file() and any(file.is_relative_to(root.resolve()) for root in roots) else None

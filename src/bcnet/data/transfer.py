@@ -1,4 +1,4 @@
-"""From the host to the device without waiting for it."""
+"""Copies from host to device without waiting."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from bcnet.nests import Some, map_tensors
 
 
 def move(nest: Some, device: torch.device | str) -> Some:
-    """A tensor or several on `device`; a tensor itself where it is there already.
+    """Return one or several tensors on `device`; a tensor that is already there is returned itself.
 
-    A copy from ordinary memory to a GPU makes the host wait until all work before it is done. By way of pinned memory
-    it takes its place in the queue, and the host goes on; torch keeps that memory until it has been read.
+    A copy from pageable memory to a GPU makes the host wait for all earlier work. A copy from pinned memory is queued,
+    and the host continues; torch keeps the memory until it has been read.
     """
     return map_tensors(lambda tensor: _move_tensor(tensor, torch.device(device)), nest)
 

@@ -1,4 +1,4 @@
-"""Inputs alone, without labels: tensors, arrays, loaders, files of an array, or a folder of images or sounds."""
+"""Inputs without labels: tensors, arrays, loaders, an array file, or a folder of images or sounds."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from bcnet.errors import DataError
 from bcnet.nests import Nest, count, join_batches
 
 _BATCH = 64
-_HELD_OUT = 10  # one part in so many is for scoring candidates, another for the test
-_NUMBERS = "biufc"  # kinds of NumPy's types
-_FEWEST = 40  # inputs: four to score candidates by and four to test
+_HELD_OUT = 10  # one part of this many scores candidates, another is the test
+_NUMBERS = "biufc"  # kinds of NumPy dtypes
+_FEWEST = 40  # inputs: four to score candidates and four to test
 PIXELS = {
     "imagenet": IMAGENET,
     "0..1": ((0.0,) * 3, (1.0,) * 3),
     "-1..1": ((0.5,) * 3, (0.5,) * 3),
     "0..255": ((0.0,) * 3, (1 / 255,) * 3),
 }
-"""Ways to make floats of an image's bytes: the mean and standard deviation of three channels in [0, 1]."""
+"""Conversions of an image's bytes to floats: mean and standard deviation of three channels in [0, 1]."""
 
 
 class Inputs(TensorDataset):
-    """Inputs that are the same every time, each with its number as its target, which says what the original answers."""
+    """Fixed inputs, each with its index as target, which looks up the original's outputs."""
 
     def __init__(self, inputs: Tensor) -> None:
-        # In float64: integers would be taken for labels.
+        # float64, since integers would be taken for labels
         super().__init__(inputs, torch.arange(len(inputs), dtype=torch.float64))
 
 
 class Pictures(Inputs):
-    """Images as inputs: bytes `(n, C, H, W)`, made to floats one by one."""
+    """Images as inputs: bytes `(n, C, H, W)`, converted to floats one by one."""
 
     def __init__(self, pixels: Tensor, normaliser: Normaliser) -> None:
         super().__init__(pixels)
@@ -57,11 +57,11 @@ class Pictures(Inputs):
 def load_inputs(path: str, image_size: int | None, pixels: str, framing: Framing | None = None) -> Loaders:
     """Return loaders of the inputs in a `.npy` or `.npz` file, or of the images or sounds in a folder, at any depth.
 
-    Images are resized to `image_size`, where one is given, and prepared as `pixels` says (`PIXELS`). Where a `framing`
-    is given, the folder's WAV files are read, and cut into frames.
+    Images are resized to `image_size`, if given, and converted as `pixels` says (`PIXELS`). With a `framing`, the
+    folder's WAV files are read and cut into frames.
 
     Raises:
-        DataError: no such file or folder, other contents, or too few of them.
+        DataError: no such file or folder, other contents, or too few inputs.
     """
     place = Path(path).expanduser()
     if not place.is_dir():
@@ -108,7 +108,7 @@ def _load_sounds(folder: Path, framing: Framing) -> Loaders:
     _check_enough(count, f" frames of {framing.shape[-1]:,} samples in {len(files):,} WAV files of {str(folder)!r}")
     short = sum(len(frames) == 0 for frames in recordings)
     left_out = f"; {short:,} are shorter than a frame and left out" if short else ""
-    # Whole recordings follow each other, so that at most two of them are in two parts.
+    # Whole recordings follow each other, so at most two of them are in two parts.
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
     inputs = torch.from_numpy(np.concatenate([recordings[number] for number in order]))
     note = f"Inputs: {count:,} frames of {len(files):,} WAV files in {folder}, {framing}{left_out}."
@@ -116,13 +116,13 @@ def _load_sounds(folder: Path, framing: Framing) -> Loaders:
 
 
 def input_loaders(data: Any) -> Loaders | None:
-    """Return loaders of inputs alone: a tensor, an array, one loader, or three; None where `data` are others.
+    """Return loaders of inputs without labels: a tensor, an array, one loader, or three; None for other data.
 
-    Inputs that come as one are cut, in an order drawn from a fixed seed, into a tenth to score candidates by, a tenth
-    to test, and the rest to train on, in batches of 64 or fewer. Three loaders stay as they are.
+    Inputs given as a whole are split, in an order drawn from a fixed seed, into a tenth to score candidates, a tenth to
+    test, and the rest to train, in batches of 64 or fewer. Three loaders are used unchanged.
 
     Raises:
-        DataError: fewer than 40 inputs in one, a loader that shuffles, or loaders that are not three.
+        DataError: fewer than 40 inputs as a whole, a loader that shuffles, or another number of loaders.
     """
     if isinstance(data, (tuple, list)) and any(isinstance(part, DataLoader) for part in data):
         data = loaders_of(data)
@@ -169,7 +169,7 @@ def _cut(inputs: Nest, make: Callable[[Tensor], Inputs] = Inputs, *, shuffled: b
 
 
 class _WithPlaceholders:
-    """A loader of inputs alone, as one of pairs: the targets are zeros, which nothing reads."""
+    """A loader of inputs, presented as a loader of pairs; the targets are zeros and never read."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
@@ -185,14 +185,14 @@ class _WithPlaceholders:
                 inputs = _inputs_of(batch)
                 yield inputs, torch.zeros(count(inputs))
 
-    def __getattr__(self, name: str) -> Any:  # batch size, sampler, data set: as of the loader
+    def __getattr__(self, name: str) -> Any:  # batch size, sampler and data set of the loader
         if name == "loader":
             raise AttributeError(name)
         return getattr(self.loader, name)
 
 
 def _is_pair(batch: Any) -> bool:
-    """Return whether a batch has targets: a dict with some, or a pair whose second part is no tensor of inputs."""
+    """Return whether a batch has targets: a dict with some, or a pair whose second part is not an input tensor."""
     if isinstance(batch, Mapping):
         return bool(split_dict(batch)[1])
     return isinstance(batch, (tuple, list)) and len(batch) == 2 and not _is_input(batch[1])
@@ -203,7 +203,7 @@ def _is_input(part: Any) -> bool:
 
 
 def _inputs_of(batch: Any) -> Nest:
-    """The inputs of a batch: all of it, or what is beside its targets."""
+    """Return the inputs of a batch: all of it, or all except its targets."""
     if _is_pair(batch):
         batch = split_dict(batch)[0] if isinstance(batch, Mapping) else batch[0]
     if isinstance(batch, (tuple, list)):
@@ -216,15 +216,15 @@ def read_inputs(path: str) -> np.ndarray[Any, Any]:
     """Return the array of a `.npy` file, or the only array of an `.npz` file; pickles are never loaded.
 
     Raises:
-        DataError: no such file, another format, several arrays, or one of other things than numbers.
+        DataError: no such file, another format, several arrays, or values that are not numbers.
     """
     try:
-        with open(path, "rb") as file:  # NumPy leaves a file open whose archive it refuses
+        with open(path, "rb") as file:  # NumPy does not close a file whose archive it refuses
             found = np.load(file, allow_pickle=False)
             array: np.ndarray[Any, Any] = found if isinstance(found, np.ndarray) else _only_member(path, found)
     except DataError:
         raise
-    except Exception as error:  # a damaged file makes NumPy and zipfile raise whatever they stumble over
+    except Exception as error:  # a corrupt file makes NumPy and zipfile raise errors of any type
         raise DataError(
             "inputs:PATH is a .npy or .npz file of one array (inputs, ...), or a folder of images; "
             f"{path!r} is neither: {error}"

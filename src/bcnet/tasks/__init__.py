@@ -1,4 +1,4 @@
-"""Tasks: what a network is trained for. To add one, write a `Task` in a file of its own."""
+"""Tasks: what a network is trained for. To add one, subclass `Task` in one file."""
 
 from bcnet.measurement import Measurement, Metric, share_interval
 from bcnet.tasks.base import Task

@@ -1,7 +1,7 @@
-"""Tasks: the loss of a network, its score, and the figures measured on the test images.
+"""Base class of tasks: loss, score of a candidate, and test metrics.
 
-A task is told what the network gave for a batch and what was wanted (its targets: labels, masks, images, numbers), and
-nothing else: supernet, search and final training are the same for all. One of your own is a subclass, given as
+A task receives the network's outputs for a batch and the targets (labels, masks, images, numbers), and nothing else;
+supernet, search and final training are the same for all tasks. To add one, pass an instance of a subclass:
 `bcnet.search(..., task=Mine())`.
 """
 
@@ -28,25 +28,25 @@ from bcnet.tasks.shown import Shown
 
 
 class Distilling(Protocol):
-    """The part of a teacher's outputs in the loss."""
+    """Weight of a teacher's outputs in the loss."""
 
     @property
     def temperature(self) -> float:
-        """The temperature of the softened outputs."""
+        """Temperature of the softened outputs."""
 
     @property
     def weight(self) -> float:
-        """The teacher's share of the loss, 0 to 1."""
+        """Teacher's share of the loss, 0 to 1."""
 
 
 class Task(ABC):
-    """Loss, score and test metric of what a network is trained for. Settings are fields of a frozen dataclass.
+    """Loss, score and test metric of a training task. Settings are fields of a frozen dataclass.
 
-    `name` is the word for it in files, `headline` the metric that people read first. `soft_labels` says whether label
-    smoothing and distillation mean something to it: `training_loss` is then its own. `imitates` says that targets are
-    the original's outputs: it has to be trained already, and stays as it is.
+    `name` identifies it in files; `headline` is the metric shown first. `soft_labels`: label smoothing and distillation
+    are supported, and `training_loss` is overridden. `imitates`: targets are the outputs of the original, which must be
+    trained already and is not changed.
 
-    Example: a number for each image,
+    Example: counting objects,
 
         @dataclass(frozen=True)
         class Counting(bcnet.Task):
@@ -70,36 +70,36 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Any) -> Tensor:
-        """Return what training minimises: a scalar, the mean over the batch."""
+        """Return the training loss, a scalar, averaged over the batch."""
 
     @abstractmethod
     def score(self, outputs: Any, targets: Any) -> Tensor:
-        """Return what ranks widths, higher being better: one value for each image, `(batch,)`."""
+        """Return the score of widths for each image, `(batch,)`; higher is better."""
 
     @abstractmethod
     def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
-        """Return the figures of test images, by key: one value for each image, `(batch,)`; `headline` is among them.
+        """Return the figures of test images by key, one value per image, `(batch,)`, including that of `headline`.
 
-        What `summarize` is overridden for may have more for each, `(batch, ...)`.
+        If `summarize` is overridden, values may have more dimensions, `(batch, ...)`.
         """
 
     def classes_of(self, targets: Any) -> Tensor | None:
-        """Return the class number of each image, `(batch,)`; None where an image has none, or several."""
+        """Return the class number of each image, `(batch,)`; None if images have none, or several."""
         return None
 
     @property
     def outputs(self) -> int | None:
-        """Return the number of values or channels of the last layer, where not one for each class of the labels.
+        """Return the number of outputs (values or channels) of the last layer, if it is not the number of classes.
 
-        A model by name is made with as many (`num_classes`).
+        A model given by name is made with this number (`num_classes`).
         """
         return None
 
     def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """The values of the figures of all test images, `(images, ...)`, and their standard errors: means, usually.
+        """Return values and standard errors of the figures of all test images, `(images, ...)`; by default means.
 
         Raises:
-            TrainingError: not one value for each image.
+            TrainingError: not one value per image.
         """
         rows = {key: one_for_each(values, len(values), f"the figure {key!r}") for key, values in figures.items()}
         count = max(map(len, rows.values()))
@@ -109,12 +109,12 @@ class Task(ABC):
         return means, {key: values.std() / count**0.5 for key, values in rows.items()}
 
     def check_targets(self, targets: Any, where: str) -> Any:
-        """The targets of some images, `(images, ...)`, as the other methods get them: a tensor, or a tuple or dict.
+        """Return validated targets of some images, `(images, ...)`, for the other methods: a tensor, tuple or dict.
 
-        `where` names their origin for messages.
+        `where` names their origin in messages.
 
         Raises:
-            DataError: they are none of this task.
+            DataError: invalid targets for this task.
         """
         for name, tensor in by_name(targets).items():
             whole = tensor.isfinite().reshape(len(tensor), -1).all(dim=1)
@@ -126,27 +126,27 @@ class Task(ABC):
         return targets
 
     def with_labels(self, labels: Tensor | None, classes: int) -> Task:
-        """Return the task as it is for data of these training labels `(images,)`, None where targets are others."""
+        """Return the task for data with these training labels `(images,)`, or None for other targets."""
         return self
 
-    def check(self, outputs: Any, classes: int) -> None:  # noqa: B027 - most take what comes
-        """Raise ModelError where a network's outputs for two images cannot be of this task.
+    def check(self, outputs: Any, classes: int) -> None:  # noqa: B027 - most accept any outputs
+        """Raise ModelError if a network's outputs for two images do not fit this task.
 
-        `classes` is the number of different labels of the data, 0 where targets are no labels.
+        `classes` is the number of different labels of the data, 0 for other targets.
         """
 
     def show(
         self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown | None:
-        """Return a report's view of some test images: of what was wanted, or, where given, of a network's `outputs`.
+        """Return a report's view of some test images: of their targets or, if given, of a network's `outputs`.
 
-        `pictures` are the inputs as uint8 `(images, 3, H, W)`, None where they are no pictures; `names` those of the
-        classes, where the data have any. None, of most tasks of one's own, is nothing.
+        `pictures` are the inputs as uint8 `(images, 3, H, W)`, or None. `names` are the class names, if any. The
+        default is None, no view.
         """
         return None
 
     def main_output(self, outputs: Any) -> Any:
-        """Return the part of what a network gives in training mode that it also gives in eval mode: usually all."""
+        """Return the part of the training-mode outputs that the network also returns in eval mode: usually all."""
         return outputs
 
     def training_loss(
@@ -158,10 +158,10 @@ class Task(ABC):
         taught: Any = None,
         distilling: Distilling | None = None,
     ) -> Tensor:
-        """The loss with what a recipe adds to it: of most tasks nothing.
+        """Return the loss with the recipe's additions, which most tasks do not support.
 
         Raises:
-            TrainingError: label smoothing or distillation, which only some tasks know, or a loss that is no scalar.
+            TrainingError: unsupported label smoothing or distillation, or a loss that is not a scalar.
         """
         if label_smoothing or distilling is not None:
             raise TrainingError(
@@ -172,16 +172,16 @@ class Task(ABC):
 
     @property
     def description(self) -> str:
-        """Return what tells this task from others, in a run's files."""
+        """Return the text that identifies this task in the files of a run."""
         fields: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
         return f"{self.name} {json.dumps(fields, sort_keys=True, default=repr)}" if fields else self.name
 
     @torch.inference_mode()
     def test(self, network: nn.Module, batches: Any, *, precision: Precision = "fp32") -> Measurement:
-        """The figures of a network in eval mode, whose mode is given back as it was.
+        """Return the figures of a network in eval mode; its mode is restored.
 
         Raises:
-            TrainingError: no images, figures of another form, or none that is a number.
+            TrainingError: no images, figures of another form, or no finite value.
         """
         was_training = network.training
         network.eval()
@@ -209,7 +209,7 @@ class Task(ABC):
             if there != count:
                 raise TrainingError(f"every figure is there for all {count} images; got {there} of {key!r}")
         means, errors = self.summarize({key: torch.cat(rows) for key, rows in parts.items()})
-        # Asked for once, at the end: a GPU works ahead.
+        # Read once at the end, since a GPU works ahead.
         asked = [torch.stack([part[key] for key in parts]).double() for part in (means, errors)]
         if classes:
             asked += [torch.cat(parts[self.headline.key]).double(), torch.cat(classes).double()]
@@ -224,7 +224,7 @@ class Task(ABC):
 
 
 def _by_class(values: Sequence[float], classes: Sequence[float]) -> dict[int, tuple[int, float]]:
-    """Return how many values there are of each class, and their mean."""
+    """Return the number of values of each class, and their mean."""
     found: dict[int, list[float]] = {}
     for value, number in zip(values, classes, strict=True):
         found.setdefault(int(number), []).append(value)
@@ -232,7 +232,7 @@ def _by_class(values: Sequence[float], classes: Sequence[float]) -> dict[int, tu
 
 
 def alone(targets: Any, where: str) -> Tensor:
-    """Targets that are one tensor.
+    """Return targets that are a single tensor.
 
     Raises:
         DataError: they are several.
@@ -246,10 +246,10 @@ def alone(targets: Any, where: str) -> Tensor:
 
 
 def scalar(loss: object) -> Tensor:
-    """A loss of somebody's own, if it is one number.
+    """Return a custom loss if it is a scalar.
 
     Raises:
-        TrainingError: it is none.
+        TrainingError: it is not.
     """
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
@@ -258,10 +258,10 @@ def scalar(loss: object) -> Tensor:
 
 
 def one_for_each(values: object, count: int, what: str) -> Tensor:
-    """Values in float64, if there is one for each of `count` images.
+    """Return values in float64 if there is one for each of `count` images.
 
     Raises:
-        TrainingError: there are others.
+        TrainingError: another shape.
     """
     if not isinstance(values, Tensor) or values.shape != (count,):
         raise TrainingError(f"{what} is a tensor of one value for each image, ({count},); got {shape_of(values)}")
@@ -275,22 +275,22 @@ def _for_each(values: object, count: int, what: str) -> Tensor:
 
 
 def named_logits(outputs: Any) -> Any:
-    """The `logits` of a dict, or of an object that names them, as Hugging Face's networks give; else the outputs."""
+    """Return the `logits` of a dict or object, as Hugging Face's networks return; otherwise the outputs themselves."""
     if isinstance(outputs, Mapping):
         return outputs.get("logits", outputs)
     return outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", outputs)
 
 
 def shape_of(value: object) -> tuple[int, ...] | str:
-    """For messages: the shape of a tensor, the type of what is none."""
+    """Return the shape of a tensor, or the type of anything else, for messages."""
     return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 def pooled_ratio(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean over classes of sums over sums, and its standard error.
+    """Return the mean over classes of sums over sums, and its standard error.
 
-    `counts` `(images, classes, 2)` are numerators and denominators. Classes whose denominators are all 0 do not count.
-    The error is the jackknife's: the value is computed once without each of the images (Efron and Stein, 1981).
+    `counts` `(images, classes, 2)` are numerators and denominators. Classes with zero denominators are ignored. The
+    error is the jackknife's: the value is recomputed without each image (Efron and Stein, 1981).
     """
     totals = counts.sum(dim=0)  # (classes, 2)
     there = totals[:, 1] > 0

@@ -1,4 +1,4 @@
-"""Common to all tasks whose targets are boxes: which boxes are taken, COCO's average precision, and their pictures."""
+"""Common parts of all tasks with boxes: validation, COCO's average precision, and pictures."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from bcnet.tasks.base import Task, shape_of
 from bcnet.tasks.coco_ap import Found, Matches, Truth
 from bcnet.tasks.shown import Shown, list_words, name_of, with_boxes
 
-_GROUPS = 20  # of images that the jackknife leaves out, one after the other
-_SHOWN = 0.5  # the chance of a box that a report shows
-_OUTSIDE = 1.0  # pixels that a box may reach beyond its image: annotations are rounded
+_GROUPS = 20  # of images, left out in turn by the jackknife
+_SHOWN = 0.5  # probability above which a report shows a box
+_OUTSIDE = 1.0  # a box may exceed its image by this many pixels, since annotations are rounded
 
 
 @dataclass(frozen=True)
 class BoxTask(Task):
-    """Boxes and their classes, however a network finds them; `height` and `width` are those of the images, in pixels.
+    """Boxes and their classes, however a network finds them; `height` and `width` are those of the images in pixels.
 
-    Targets are a dict: "boxes" `(batch, most, 4)` as x1, y1, x2, y2 in pixels, and "labels" `(batch, most)`, -1 where
-    an image has fewer boxes; `padded_boxes` collates such batches. The test measures COCO's average precision with at
-    most `most` boxes an image, the error is that of a jackknife over groups of images. Subclasses say what is found.
+    Targets are a dict: "boxes" `(batch, most, 4)` as x1, y1, x2, y2 in pixels, and "labels" `(batch, most)`, padded
+        with -1;
+    `padded_boxes` collates such batches. The test metric is COCO's average precision with at most `most` boxes per
+    image; its error is a jackknife over groups of images. Subclasses implement `detections`.
 
     Raises:
         RecipeError: a setting out of range.
@@ -50,10 +51,10 @@ class BoxTask(Task):
 
     @abstractmethod
     def detections(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Boxes `(batch, n, 4)` in pixels, their labels and scores `(batch, n)`, best first; a score of 0 is no box."""
+        """Return boxes `(batch, n, 4)` in pixels, labels and scores `(batch, n)`, best first; score 0 means no box."""
 
     def check_targets(self, targets: Any, where: str) -> dict[str, Tensor]:
-        """Boxes as float32 and labels as int64, if every box is one."""
+        """Return boxes as float32 and labels as int64, validated."""
         rule = 'a dict of "boxes" (batch, most, 4), x1, y1, x2, y2 in pixels, and "labels" (batch, most), -1 for none'
         if not isinstance(targets, Mapping) or not {"boxes", "labels"} <= targets.keys():
             got = f"a dict of {', '.join(targets)}" if isinstance(targets, Mapping) else shape_of(targets)
@@ -88,7 +89,8 @@ class BoxTask(Task):
         return {"boxes": inside.where(there[..., None], 0.0), "labels": labels.where(there, -1)}
 
     def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
-        """For each image the objects and then what was found, `(batch, rows, 6)`: box, label, score (of objects -1)."""
+        """Return for each image its objects, then its detections, `(batch, rows, 6)`: box, label, score (-1 for
+        objects)."""
         boxes, labels, scores = self.detections(outputs)
         wanted = targets["boxes"]
         classes = targets["labels"]
@@ -99,7 +101,7 @@ class BoxTask(Task):
         return {"ap": rows, "ap50": rows}
 
     def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """Average precision in percent; the errors leave out one of 20 groups of images after the other."""
+        """Return average precision in percent; errors leave out each of 20 groups of images in turn."""
         rows = figures["ap"].cpu()
         if rows.isnan().any():
             return ({key: torch.tensor(torch.nan) for key in figures},) * 2
@@ -122,7 +124,7 @@ class BoxTask(Task):
         return dict(zip(keys, values, strict=True)), dict(zip(keys, errors, strict=True))
 
     def show(self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()) -> Shown:
-        """Outlines of the boxes; of a network's outputs those that are more likely than not."""
+        """Return the images with outlined boxes; of a network's outputs, those with a probability above one half."""
         if outputs is None:
             boxes = targets["boxes"]
             labels = targets["labels"]
@@ -156,14 +158,14 @@ def _taken_apart(rows: Tensor) -> tuple[list[Truth], list[Found]]:
 
 
 def padded_boxes(most: int) -> Callable[[Sequence[tuple[Any, Mapping[str, Any]]]], tuple[Any, dict[str, Tensor]]]:
-    """A `collate_fn` for items `(image, {"boxes": (n, 4), "labels": (n,)})`, as torchvision's detectors take them.
+    """Return a `collate_fn` for items `(image, {"boxes": (n, 4), "labels": (n,)})`, as for torchvision's detectors.
 
-    It fills up to `most` boxes an image, with the label -1.
+    It pads to `most` boxes per image, with label -1.
 
     Example: `DataLoader(data, 16, collate_fn=padded_boxes(most=20))`
 
     Raises:
-        DataError: in the loader, an image of more boxes, or boxes of another form.
+        DataError: in the loader, for an image with more boxes, or boxes of another form.
     """
 
     def collate(items: Sequence[tuple[Any, Mapping[str, Any]]]) -> tuple[Any, dict[str, Tensor]]:

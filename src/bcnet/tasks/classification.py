@@ -1,6 +1,6 @@
-"""Classification: one label for each image, cross-entropy, top-1.
+"""Classification: one label per image, cross-entropy, top-1 accuracy.
 
-Notation: `z`, `v` logits of student and teacher, `y` labels, `tau` temperature, `a` the teacher's share:
+Notation: `z` and `v` are logits of student and teacher, `y` labels, `tau` the temperature, `a` the teacher's share:
 
     (1 - a) * CE(z, y) + a * tau^2 * KL(softmax(v / tau) || softmax(z / tau))      (Hinton et al., 2015)
 """
@@ -23,21 +23,21 @@ from bcnet.measurement import Metric
 from bcnet.tasks.base import Distilling, Task, alone, named_logits, scalar, shape_of
 from bcnet.tasks.shown import Shown, name_of
 
-_AUXILIARY = 0.3  # weight of the loss of an auxiliary head
+_AUXILIARY = 0.3  # weight of an auxiliary head's loss
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()
 
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """Integer labels `(batch,)`, logits `(batch, classes)`; a loss of the user's `own` in place of cross-entropy.
+    """Integer labels `(batch,)`, logits `(batch, classes)`; a custom loss `own` replaces cross-entropy.
 
-    `class_weights` weigh the cross-entropy of training, and the scores by loss, by the label: a positive number for
-    each class, or "balanced", by which all classes count alike: `images / (classes * images of the class)`, of the
-    training images, or of the validation loader's. The test's figures are not weighted.
+    `class_weights` weigh the training cross-entropy and scores by loss, by label: a positive number per class, or
+    "balanced", which gives all classes equal weight: `images / (classes * images of the class)`, counted on the
+    training images, or the validation loader's. Test figures are not weighted.
 
     Raises:
-        RecipeError: weights that are not positive, or beside a loss of the user's own.
+        RecipeError: weights that are not positive, or combined with a custom loss.
     """
 
     name: ClassVar[str] = "classification"
@@ -65,7 +65,7 @@ class Classification(Task):
 
     @property
     def description(self) -> str:
-        """The name, with the weights of classes where there are any; a loss of the user's own is another setting."""
+        """Name and class weights; a custom loss is a setting of its own."""
         weights = self.class_weights
         return self.name if weights is None else f"{self.name} {json.dumps({'class_weights': weights})}"
 
@@ -73,7 +73,7 @@ class Classification(Task):
         """Return the task with numbers for balanced weights.
 
         Raises:
-            RecipeError: not a weight for each class, or no labels to count.
+            RecipeError: the wrong number of weights, or no labels to count.
         """
         weights = self.class_weights
         if weights == "balanced":
@@ -90,11 +90,11 @@ class Classification(Task):
         return replace(self, class_weights=weights)
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Cross-entropy, or the user's own."""
+        """Return the cross-entropy, or the custom loss."""
         return self.training_loss(outputs, targets)
 
     def loss_score(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Minus the weighted cross-entropy of each image, `(batch,)`."""
+        """Return the negative weighted cross-entropy of each image, `(batch,)`."""
         logits = named_logits(outputs).float()
         weights = self._weights(logits.device)
         return -functional.cross_entropy(logits, targets, weight=weights, reduction="none").double()
@@ -103,7 +103,7 @@ class Classification(Task):
         weights = self._weights(logits.device)
         if weights is None:
             return functional.cross_entropy(logits, targets, label_smoothing=label_smoothing)
-        # Over the number of images, not the sum of their weights: the parts of a batch then add up to the whole.
+        # Divide by the number of images, not the sum of weights, so that the parts of a batch add up.
         total = functional.cross_entropy(
             logits, targets, weight=weights, reduction="sum", label_smoothing=label_smoothing
         )
@@ -114,14 +114,14 @@ class Classification(Task):
         return None if self.class_weights is None else _on_device(self.class_weights, device)
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
-        """100 for an image that is classified right, 0 for others."""
+        """Return 100 for a correctly classified image, otherwise 0."""
         right: Tensor = named_logits(outputs).argmax(dim=1) == targets
         return 100.0 * right.double()
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """Return whether the label is the best guess, and whether it is among the five best, in percent.
+        """Return top-1 and top-5 correctness in percent.
 
-        An image whose logits are no numbers has none.
+        An image with NaN logits counts as wrong.
         """
         logits = named_logits(outputs)
         guesses = logits.topk(min(5, logits.shape[1]), dim=1).indices  # (batch, <= 5)
@@ -131,11 +131,11 @@ class Classification(Task):
         return {key: (100.0 * hits.double()).masked_fill(broken, torch.nan) for key, hits in shares.items()}
 
     def classes_of(self, targets: Tensor) -> Tensor:
-        """The labels."""
+        """Return the labels."""
         return targets
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
-        """Class numbers `(batch,)` of any type of integers."""
+        """Return class numbers `(batch,)` of any integer type."""
         given = alone(targets, where)
         if given.dtype not in _INTEGERS or given.ndim != 1:
             raise DataError(
@@ -157,7 +157,7 @@ class Classification(Task):
     def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
-        """The class, of a network's outputs with its chance."""
+        """Return the class; of a network's outputs, with its probability."""
         if outputs is None:
             return Shown(words=tuple(name_of(label, names) for label in targets.tolist()))
         chances, labels = named_logits(outputs).float().softmax(dim=1).max(dim=1)
@@ -165,7 +165,7 @@ class Classification(Task):
         return Shown(words=tuple(f"{name_of(label, names)} ({chance:.0%})" for label, chance in found))
 
     def main_output(self, outputs: Any) -> Any:
-        """The logits: those that are named so, or the first of a tuple, whose others are those of auxiliary heads."""
+        """Return the logits: by name, or the first of a tuple, whose other parts are auxiliary heads."""
         logits = named_logits(outputs)
         return logits[0] if isinstance(logits, (tuple, list)) and logits else logits
 
@@ -178,15 +178,16 @@ class Classification(Task):
         taught: Any = None,
         distilling: Distilling | None = None,
     ) -> Tensor:
-        """Cross-entropy with label smoothing, with a teacher mixed with distillation.
+        """Return the cross-entropy with label smoothing and, with a teacher, distillation.
 
-        A loss of the user's own takes the place of cross-entropy and label smoothing. Of a tuple, as networks with
-        auxiliary heads give in training mode, the first are the logits, and the losses of the others are added with a
-        weight of 0.3 (Szegedy et al., 2015); they learn from the labels alone. Of outputs that name their `logits`,
-        others whose names begin with `aux` are such heads.
+        A custom loss replaces cross-entropy and label smoothing. If the outputs are a tuple, as from networks with
+        auxiliary heads in training mode, the first are the logits; the losses of the others are added with weight 0.3
+        (Szegedy et al., 2015) and use labels only. If the outputs have named `logits`, names that start with `aux` are
+        such heads.
 
         Raises:
-            TrainingError: outputs that are no matrix of logits with a row per label, or an own loss that is no scalar.
+            TrainingError: outputs that are not a matrix of logits with one row per label, or a custom loss that is not
+                a scalar.
         """
         logits = self.main_output(outputs)
         loss = self._head_loss(logits, targets, label_smoothing)
@@ -210,7 +211,7 @@ class Classification(Task):
 
 
 def _auxiliary_heads(outputs: Any) -> Sequence[Any]:
-    """All but the first of a tuple; where the logits have a name, what is called by `aux...`."""
+    """Return all but the first of a tuple; with named logits, the entries `aux...`."""
     if isinstance(outputs, (tuple, list)) and not hasattr(outputs, "logits"):
         return outputs[1:]
     named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "_asdict", dict)()
@@ -218,7 +219,7 @@ def _auxiliary_heads(outputs: Any) -> Sequence[Any]:
 
 
 def _remedy(targets: Tensor) -> str:
-    """Return what to do with targets that are no class numbers: the task that they suit, or how to make labels."""
+    """Explain what to do with targets that are not class numbers: a matching task, or how to make labels."""
     integers = targets.dtype in _INTEGERS
     count = targets[0].numel() if len(targets) else 1
     if integers and (targets.ndim == 3 or (targets.ndim == 4 and targets.shape[1] == 1)):
@@ -235,14 +236,17 @@ def _remedy(targets: Tensor) -> str:
 
 @lru_cache(maxsize=16)
 def _on_device(weights: tuple[float, ...], device: torch.device) -> Tensor:
-    """Weights of classes as a tensor; every batch needs them."""
-    with torch.inference_mode(False):  # they outlast the block that asks first
+    """Return class weights as a tensor, cached for all batches."""
+    with torch.inference_mode(False):  # cached beyond the caller's inference mode
         return torch.tensor(weights, device=device)
 
 
 def distillation_loss(logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
-    """`tau^2 * KL(teacher || student)` at temperature `tau`, mean over the batch; both `(batch, classes)`."""
+    """Return `tau^2 * KL(teacher || student)` at temperature `tau`, averaged over the batch.
+
+    Both `(batch, classes)`.
+    """
     student = functional.log_softmax(logits.float() / temperature, dim=1)
     teacher = functional.log_softmax(teacher_logits.float() / temperature, dim=1)
-    # The gradient of softened logits shrinks with 1 / tau^2, which the factor takes back.
+    # Gradients of softened logits scale with 1 / tau^2, which the factor compensates.
     return functional.kl_div(student, teacher, reduction="batchmean", log_target=True) * temperature**2

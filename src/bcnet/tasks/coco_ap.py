@@ -1,8 +1,8 @@
-"""COCO's average precision of boxes (all areas, 100 detections per image), as pycocotools computes it.
+"""COCO's average precision of boxes (all areas, 100 detections per image), equal to pycocotools.
 
-AP is the mean over categories, over IoU thresholds 0.50, 0.55, ..., 0.95, and over recalls 0, 0.01, ..., 1 of the best
-precision at that recall or above. Detections are matched greedily, best score first, each with the free object it
-overlaps most; those that match a crowd, whose IoU counts the detection's own area alone, are left out.
+AP is the mean over categories, IoU thresholds 0.50, 0.55, ..., 0.95, and recalls 0, 0.01, ..., 1 of the best precision
+at that recall or above. Detections are matched greedily, best score first, each with the unmatched object of largest
+overlap. Detections that match a crowd, whose IoU uses the detection's own area only, are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = 100
 
 @dataclass(frozen=True)
 class Truth:
-    """The objects of one image: boxes `(objects, 4)` as x1, y1, x2, y2, labels `(objects,)`, and which are crowds."""
+    """Objects of one image: boxes `(objects, 4)` as x1, y1, x2, y2, labels `(objects,)`, and the crowd mask."""
 
     boxes: FloatArray
     labels: IntArray
@@ -34,7 +34,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Found:
-    """The detections in one image: boxes `(detections, 4)`, labels and scores `(detections,)`."""
+    """Detections in one image: boxes `(detections, 4)`, labels and scores `(detections,)`."""
 
     boxes: FloatArray
     labels: IntArray
@@ -49,13 +49,13 @@ class AP(NamedTuple):
 
 
 def average_precision(truths: Sequence[Truth], found: Sequence[Found]) -> AP:
-    """AP over images, in the order of both sequences; not a number where there is no object."""
+    """Return the AP over images, in the order of both sequences; NaN without objects."""
     return Matches.of(truths, found).average_precision()
 
 
 @dataclass(frozen=True)
 class _Matched:
-    """The detections of one category in one image: scores `(d,)`, hits and those left out `(thresholds, d)`."""
+    """Detections of one category in one image: scores `(d,)`, hits and ignored ones `(thresholds, d)`."""
 
     scores: FloatArray
     hits: BoolArray
@@ -65,19 +65,19 @@ class _Matched:
 
 @dataclass(frozen=True)
 class Matches:
-    """Detections matched with objects: for each category what was found of it in every image."""
+    """Matched detections: for each category, those of every image."""
 
     by_label: Mapping[int, Sequence[_Matched]]
 
     @classmethod
     def of(cls, truths: Sequence[Truth], found: Sequence[Found]) -> Matches:
-        """Match them, image by image, in the order of both sequences."""
+        """Match detections and objects image by image, in the order of both sequences."""
         labels = sorted({int(label) for truth in truths for label in truth.labels[~truth.crowd]})
         pairs = [*zip(truths, found, strict=True)]
         return cls({label: [_match(truth, one, label) for truth, one in pairs] for label in labels})
 
     def average_precision(self, images: Sequence[int] | None = None) -> AP:
-        """AP over some of the images, by number, or all; not a number where there is no object."""
+        """Return the AP over some images by index, or all; NaN without objects."""
         found = [_of_label(parts, images) for parts in self.by_label.values()]
         by_label = [area for area in found if area is not None]
         if not by_label:
@@ -99,7 +99,7 @@ def _match(truth: Truth, found: Found, label: int) -> _Matched:
 
 
 def _of_label(parts: Sequence[_Matched], images: Sequence[int] | None) -> FloatArray | None:
-    """AP of one category at every threshold; None where these images have no object of it."""
+    """Return the AP of one category at every threshold; None if these images have no such object."""
     some = parts if images is None else [parts[number] for number in images]
     objects = sum(part.objects for part in some)
     if not objects:
@@ -118,7 +118,7 @@ def _match_detections(overlaps: FloatArray, crowd: BoolArray, threshold: float) 
     for place, row in enumerate(overlaps):
         objects = np.where(free & ~crowd & (row >= threshold), row, -1.0)
         if len(row) and objects.max() >= 0:
-            # Of equal overlaps pycocotools takes the last object.
+            # with equal overlaps pycocotools takes the last object
             best = len(row) - 1 - int(objects[::-1].argmax())
             hit[place] = True
             free[best] = False
@@ -128,7 +128,7 @@ def _match_detections(overlaps: FloatArray, crowd: BoolArray, threshold: float) 
 
 
 def _area(hit: BoolArray, objects: int) -> float:
-    """The mean over recalls of the best precision at that recall or above; `hit` is in the order of the scores."""
+    """Return the mean over recalls of the best precision at that recall or above; `hit` is sorted by score."""
     if len(hit) == 0:
         return 0.0
     true = np.cumsum(hit)
@@ -139,7 +139,7 @@ def _area(hit: BoolArray, objects: int) -> float:
 
 
 def iou(boxes: FloatArray, others: FloatArray, crowd: BoolArray) -> FloatArray:
-    """Overlaps `(boxes, others)`; those with a crowd are shares of the box's own area."""
+    """Return overlaps `(boxes, others)`; with a crowd, relative to the box's own area."""
     corner = np.maximum(boxes[:, None, :2], others[None, :, :2])
     sides = np.clip(np.minimum(boxes[:, None, 2:], others[None, :, 2:]) - corner, 0, None)
     shared = sides.prod(axis=2)

@@ -1,15 +1,16 @@
-"""Detection: boxes around objects, each found as the point in its middle (CenterNet).
+"""Detection of boxes, each represented by its centre point (CenterNet).
 
-Notation: `p` the chance of a class at a point of the network's map, `y` 1 in the middle of a box of that class and a
-Gaussian around it, as wide as a box may be off without overlapping less than 0.7, `N` the boxes of an image:
+Notation: `p` is the probability of a class at a point of the network's map. `y` is 1 at the centre of a box of that
+class, with a Gaussian around it, as wide as a box may be off while overlapping by at least 0.7. `N` is the number of
+boxes of an image:
 
     -1/N sum { (1 - p)^2 log p  where y = 1,  (1 - y)^4 p^2 log(1 - p)  elsewhere }
     + 1/N sum over boxes of 0.1 |size - z_size| + |offset - z_offset|
 
-with sizes and offsets in points of the map. A box is found at every point that is the highest of its neighbours.
+with sizes and offsets in points of the map. A box is detected at every local maximum.
 
-Sources: Zhou, Wang and Krähenbühl, "Objects as Points", 2019; the radius of the Gaussian is that of Law and Deng,
-"CornerNet", ECCV 2018, by the roots of its equations.
+Sources: Zhou, Wang and Krähenbühl, "Objects as Points", 2019; the Gaussian's radius is from Law and Deng, "CornerNet",
+ECCV 2018.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from bcnet.errors import ModelError
 from bcnet.tasks.base import shape_of
 from bcnet.tasks.boxes import BoxTask
 
-_EXTRA = 4  # channels beside the classes: width, height and the offset of the middle, in points of the map
-_OVERLAP = 0.7  # that a box may have with an object and still be called right, by the Gaussian
-_SIZE_WEIGHT = 0.1  # of the sizes in the loss
-_LEAST = 1e-4  # a chance is at least, and at most 1 minus that
+_EXTRA = 4  # channels besides the classes: width, height and centre offset, in points of the map
+_OVERLAP = 0.7  # smallest overlap of a shifted box that still counts, for the Gaussian
+_SIZE_WEIGHT = 0.1  # weight of the sizes in the loss
+_LEAST = 1e-4  # probabilities are clamped to this and to 1 minus this
 
 
 @dataclass(frozen=True)
 class Detection(BoxTask):
-    """Boxes and their classes; outputs `(batch, classes + 4, h, w)`, a map over the whole image.
+    """Boxes and their classes; outputs are a map `(batch, classes + 4, h, w)` over the whole image.
 
-    The first channels are logits of the classes, the others width and height of a box and the offset of its middle from
-    the point, all in points of the map. Targets and test are those of `BoxTask`; widths are ranked by the loss.
+    The first channels are class logits, the others a box's width, height and centre offset, in points of the map.
+    Targets and test metric are those of `BoxTask`; widths are ranked by the loss.
 
-    A network's last layer starts best with a bias of -2.2 for the classes, as in the paper: a tenth of the points.
+    Initialise the class bias of the network's last layer to -2.2, as in the paper: a tenth of the points.
 
     Example: `bcnet.search(net, loaders, task=Detection(classes=10, height=64, width=64), budget=..., run_dir=...)`
 
@@ -51,7 +52,7 @@ class Detection(BoxTask):
 
     @property
     def outputs(self) -> int:
-        """The classes, and where a box is."""
+        """Return the number of classes plus four."""
         return self.classes + _EXTRA
 
     def check(self, outputs: Any, classes: int) -> None:
@@ -70,11 +71,11 @@ class Detection(BoxTask):
             )
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
-        """The mean over the images of the loss of each."""
+        """Return the mean loss over the images."""
         return -self.score(outputs, targets).mean()
 
     def score(self, outputs: Any, targets: Any) -> Tensor:
-        """Minus the loss of each image."""
+        """Return the negative loss of each image."""
         logits, extra = outputs.float().tensor_split((self.classes,), dim=1)
         places = self._places(targets, logits)
         chances = logits.sigmoid().clamp(_LEAST, 1 - _LEAST)
@@ -91,7 +92,7 @@ class Detection(BoxTask):
         return scores
 
     def detections(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Boxes `(batch, n, 4)` in pixels, their labels and scores `(batch, n)`, best first; `n` is `most` or fewer."""
+        """Return boxes `(batch, n, 4)` in pixels, labels and scores `(batch, n)`, best first; `n` is at most `most`."""
         logits, extra = outputs.float().tensor_split((self.classes,), dim=1)
         rows, columns = logits.shape[-2:]
         chances = logits.sigmoid()
@@ -118,7 +119,7 @@ class Detection(BoxTask):
         return _Places(row, column, right - left, bottom - top, x - column, y - row)
 
     def _target_maps(self, places: _Places, labels: Tensor, logits: Tensor) -> Tensor:
-        """The Gaussians of all boxes, `(batch, classes, h, w)`."""
+        """Return the Gaussians of all boxes, `(batch, classes, h, w)`."""
         rows, columns = (torch.arange(size, device=logits.device) for size in logits.shape[-2:])
         down = (rows[:, None] - places.row[..., None, None]).square()  # (batch, most, h, 1)
         along = (columns - places.column[..., None, None]).square()  # (batch, most, 1, w)
@@ -132,7 +133,7 @@ class Detection(BoxTask):
 
 @dataclass(frozen=True)
 class _Places:
-    """The middle of every box on the map, `(batch, most)`: its point, and sizes and offsets in points."""
+    """Centre of every box on the map, `(batch, most)`: its point, and sizes and offsets in points."""
 
     row: Tensor
     column: Tensor
@@ -143,9 +144,9 @@ class _Places:
 
 
 def radius_of(width: Tensor, height: Tensor) -> Tensor:
-    """Return how far both corners of a box may be off for it to overlap with the object by 0.7 at least.
+    """Return how far both corners of a box may be off while it overlaps the object by at least 0.7.
 
-    They may be off in one direction, both inwards or both outwards; each is a root of a quadratic equation.
+    They may be shifted together, both inwards, or both outwards; each case is a root of a quadratic equation.
     """
     around = width + height
     area = width * height

@@ -1,7 +1,8 @@
-"""Imitation: a narrow network learns to give what the original gives. Labels are not needed.
+"""Imitation: a narrow network learns the original's outputs, without labels.
 
-Notation: `y` the original's output, `z` the narrow network's, `T` the temperature, `mean` and `var` over a batch. The
-loss of one input depends on the kind of the output:
+Notation: `y` is the original's output, `z` the narrow network's, `T` the temperature; `mean` and `var` are over a
+    batch.
+The loss of an input depends on the kind of the output:
 
     logits          T^2 KL(softmax(y / T) || softmax(z / T))          (Hinton et al., 2015)
     probabilities   KL(y || z)
@@ -29,34 +30,33 @@ from bcnet.tasks.base import Task, pooled_ratio, shape_of
 
 KINDS = ("logits", "probabilities", "values", "embedding")
 LABELS = "labels"
-"""The name of the labels among the targets of test inputs that have them."""
+"""Key of the labels in the targets of test inputs that have them."""
 _SHAPE = re.compile(r"(1x)*[1-9]\d{0,8}")
 _TINY = 1e-12
-_NEAR = 1e-3  # of 1: sums of probabilities and lengths of embeddings, in single precision
+_NEAR = 1e-3  # tolerance around 1 for sums of probabilities and lengths of embeddings, in single precision
 
 
 @dataclass(frozen=True)
 class Imitation(Task):
-    """The original's outputs are the targets, for any inputs; it is never trained.
+    """The targets are the original's outputs, for any inputs; the original is never trained.
 
-    `outputs_are` has the kind of each output tensor, joined by "+" ("logits", "values+embedding"); left empty it is
-    read off the original's outputs for two inputs (`of`); so is `batch_dims`, the dimension of each along which the
-    inputs lie ("0+1": the second one is `(time, batch, classes)`). `temperature` softens logits. `pixels` says how the
-    images of a folder become inputs: "imagenet" (less its mean, over its standard deviation), "0..1", "-1..1" or
-    "0..255".
+    `outputs_are` is the kind of each output tensor, joined by "+" ("logits", "values+embedding"). If empty, it is
+    inferred from the original's outputs for two inputs (`of`), as is `batch_dims`, the batch dimension of each output
+    ("0+1": the second one is `(time, batch, classes)`). `temperature` softens logits. `pixels` is the conversion of a
+    folder's images: "imagenet" (minus its mean, divided by its standard deviation), "0..1", "-1..1" or "0..255".
 
-    A folder of WAV files is read where `samples` says what shape a frame has: "1024" for inputs `(batch, 1024)`,
-    "1x1024" for `(batch, 1, 1024)`. Sounds are resampled to `rate` samples a second (0: they are as they are), and with
-    `standardise` each frame is taken less its mean, over its standard deviation.
+    A folder of WAV files is read if `samples` is the shape of a frame: "1024" for inputs `(batch, 1024)`, "1x1024" for
+    `(batch, 1, 1024)`. Sounds are resampled to `rate` samples per second (0: unchanged). With `standardise`, each
+    frame's mean is subtracted, and it is divided by its standard deviation.
 
-    Measured is agreement, in percent: of logits and probabilities the share of inputs whose largest entry is the
-    original's, of values `R^2` (100 where all are equal, 0 where their mean does as well), of embeddings the cosine. Of
-    several outputs it is the mean. Where test inputs come with class numbers and the first output has an entry for
-    each class, their top-1 accuracy is measured too.
+    The metric is agreement in percent: for logits and probabilities, the share of inputs with the original's largest
+        entry;
+    for values, `R^2` (100 if all are equal, 0 if their mean is as good); for embeddings, the cosine. With several
+    outputs it is the mean. If test inputs have class numbers and the first output has an entry per class, top-1
+    accuracy is measured too.
 
     Raises:
-        RecipeError: an unknown kind or range of pixels, a temperature that is not positive, or a shape or rate that is
-            none.
+        RecipeError: an unknown kind or pixel range, a temperature that is not positive, or an invalid shape or rate.
     """
 
     name: ClassVar[str] = "imitation"
@@ -95,7 +95,7 @@ class Imitation(Task):
         """Return loaders of a file's inputs, or of a folder's images or sounds (`bcnet.data.unlabelled.load_inputs`).
 
         Raises:
-            DataError: no such file or folder, other contents, or too few of them.
+            DataError: no such file or folder, other contents, or too few inputs.
         """
         shape = tuple(map(int, self.samples.split("x"))) if self.samples else ()
         framing = Framing(self.rate, shape, self.standardise) if shape else None
@@ -103,16 +103,17 @@ class Imitation(Task):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each output tensor; empty where they are still to be read off."""
+        """Kind of each output tensor; empty before they are inferred."""
         return tuple(kind.strip() for kind in self.outputs_are.split("+")) if self.outputs_are else ()
 
     def of(self, network: nn.Module, first: Any, again: Any, single: Any) -> Self:
-        """Return the task with the kinds of `network`'s outputs and the dimensions of their batches.
+        """Return the task with the kinds of `network`'s outputs and their batch dimensions.
 
-        `first` and `again` are two answers to one batch, `single` that to its first input alone.
+        `first` and `again` are outputs for the same batch, `single` for its first input alone.
 
         Raises:
-            ModelError: outputs without a float tensor, of another number than the kinds, not finite, or different.
+            ModelError: no float tensor, another number of outputs than kinds, values that are not finite, or that
+                differ.
         """
         leaves = output_tensors(first)
         if not leaves:
@@ -142,26 +143,27 @@ class Imitation(Task):
         return replace(known, outputs_are=self.outputs_are or "+".join(map(kind_of, known.answers(first))))
 
     def answers(self, outputs: Any) -> list[Tensor]:
-        """Return the output tensors, `(batch, ...)` each; in training mode some networks have more of them behind."""
+        """Return the output tensors, `(batch, ...)` each; additional outputs of training mode are dropped."""
         leaves = output_tensors(outputs)
         dims = list(map(int, self.batch_dims.split("+"))) if self.batch_dims else []
         return [leaf.movedim(dim, 0) for leaf, dim in zip(leaves, dims, strict=False)] + leaves[len(dims) :]
 
     def check_targets(self, targets: Any, where: str) -> Any:
-        """Return labels as they are: nothing is learnt from them."""
+        """Return labels unchanged; they are not used for training."""
         return targets
 
     def loss(self, outputs: Any, targets: Mapping[str, Tensor]) -> Tensor:
-        """The mean over batch and outputs."""
+        """Return the mean over batch and outputs."""
         return -self.score(outputs, targets).mean()
 
     def score(self, outputs: Any, targets: Mapping[str, Tensor]) -> Tensor:
-        """Minus the loss of each input."""
+        """Return the negative loss of each input."""
         losses = [_LOSSES[kind](z, y, self.temperature) for kind, z, y in self._pairs(outputs, targets)]
         return -torch.stack(losses).mean(dim=0)
 
     def figures(self, outputs: Any, targets: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Agreement as numerators and denominators `(batch, outputs, 2)`, and whether the largest entry is the label's.
+        """Return agreement as numerators and denominators `(batch, outputs, 2)`, and top-1 correctness if there are
+        labels.
 
         See `summarize`.
         """
@@ -173,14 +175,14 @@ class Imitation(Task):
         return found
 
     def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """Sums over sums, in percent, with the jackknife's error; means of the rest."""
+        """Return ratios of sums in percent with the jackknife's error, and means of the other figures."""
         rest = {key: values for key, values in figures.items() if key != "agreement"}
         means, errors = super().summarize(rest) if rest else ({}, {})
         value, error = pooled_ratio(figures["agreement"])
         return {"agreement": 100 * value, **means}, {"agreement": 100 * error, **errors}
 
     def _pairs(self, outputs: Any, targets: Mapping[str, Tensor]) -> list[tuple[str, Tensor, Tensor]]:
-        """Kind, output and target of each output, in float32.
+        """Return kind, output and target of each output, in float32.
 
         Raises:
             ModelError: the network's outputs have other shapes than the original's.
@@ -196,21 +198,21 @@ class Imitation(Task):
 
 
 def output_tensors(outputs: Any) -> list[Tensor]:
-    """Return the float tensors of a network's outputs, of any nesting, in order."""
+    """Return the float tensors of arbitrarily nested outputs, in order."""
     return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
 
 
 def _batch_dim(of_two: Tensor, of_one: Tensor) -> int:
-    """Return the dimension that has as many elements as there are inputs; 0 where there is none."""
+    """Return the dimension whose size is the number of inputs; 0 if there is none."""
     dims = [d for d, sizes in enumerate(zip(of_two.shape, of_one.shape, strict=False)) if sizes == (2, 1)]
     return dims[0] if dims else 0
 
 
 def kind_of(output: Tensor) -> str:
-    """Return what kind an output tensor is, by its shape and values.
+    """Infer the kind of an output tensor from its shape and values.
 
-    Rows `(batch, n)` are probabilities where they are not negative and add up to 1, an embedding where they are of
-    length 1, values where all lie in [0, 1], and logits otherwise. All else is values.
+    Rows `(batch, n)` are probabilities if non-negative with sum 1, embeddings if of length 1, values if all lie in [0,
+    1], and logits otherwise. Other shapes are values.
     """
     if output.ndim != 2 or output.shape[1] < 2:
         return "values"
@@ -255,13 +257,13 @@ _LOSSES = {
 
 
 def _variance(y: Tensor) -> Tensor:
-    """The mean square of each input about the batch's mean, `(batch,)`; about 0 where the batch is one input."""
+    """Return the mean squared deviation of each input from the batch mean, `(batch,)`; from 0 for a batch of one."""
     mean = y.mean(dim=0, keepdim=True) if len(y) > 1 else 0.0
     return _rows((y - mean).square()).mean(dim=1)
 
 
 def _agreement(kind: str, z: Tensor, y: Tensor) -> Tensor:
-    """Numerator and denominator of each input, `(batch, 2)`."""
+    """Return numerator and denominator of each input, `(batch, 2)`."""
     if kind == "values":
         variance = _variance(y)
         return torch.stack([variance - _rows((z - y).square()).mean(dim=1), variance], dim=1)
@@ -273,5 +275,5 @@ def _agreement(kind: str, z: Tensor, y: Tensor) -> Tensor:
 
 
 def names_of(leaves: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Return the targets that a batch of the original's outputs makes, by name."""
+    """Return the targets made from a batch of the original's outputs, by name."""
     return {f"output {number}": leaf for number, leaf in enumerate(leaves)}

@@ -1,4 +1,4 @@
-"""Multi-label classification: several labels for an image or none, binary cross-entropy, F1."""
+"""Multi-label classification: any number of labels per image, binary cross-entropy, F1."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bcnet.tasks.shown import Shown, list_words, name_of
 
 @dataclass(frozen=True)
 class MultiLabel(Task):
-    """Zeros and ones `(batch, labels)`, logits of the same shape; a label is given where its logit is above 0.
+    """Zeros and ones `(batch, labels)`, logits of the same shape; a label is predicted if its logit is positive.
 
-    Widths are ranked by cross-entropy; the test measures F1, which is pooled over all images, the mean over labels.
+    Widths are ranked by cross-entropy. The test metric is F1, pooled over images and averaged over labels.
 
     Raises:
         RecipeError: fewer than 1 label.
@@ -39,11 +39,11 @@ class MultiLabel(Task):
 
     @property
     def outputs(self) -> int:
-        """The labels."""
+        """Return the number of labels."""
         return self.labels
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
-        """Zeros and ones as float32; of one label also `(batch,)`."""
+        """Return zeros and ones as float32; `(batch,)` is accepted for one label."""
         given = alone(targets, where)
         if given.ndim == self.labels == 1:
             given = given[:, None]
@@ -66,16 +66,16 @@ class MultiLabel(Task):
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Binary cross-entropy, the mean over images and labels."""
+        """Return the binary cross-entropy, averaged over images and labels."""
         return functional.binary_cross_entropy_with_logits(named_logits(outputs).float(), targets)
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Minus the cross-entropy of each image."""
+        """Return the negative cross-entropy of each image."""
         logits = named_logits(outputs).float()
         return -functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """Return what F1 is a ratio of, `(batch, labels, 2)`, and the share of an image's labels that are right."""
+        """Return F1's numerators and denominators, `(batch, labels, 2)`, and the share of correct labels per image."""
         logits = named_logits(outputs)
         given = logits > 0
         wanted = targets > 0
@@ -91,14 +91,14 @@ class MultiLabel(Task):
     def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
-        """The labels that are there."""
+        """Return the labels that are set."""
         there = targets if outputs is None else named_logits(outputs)
         return Shown(
             words=tuple(list_words([name_of(n, names) for n in row.nonzero()[:, 0].tolist()]) for row in there > 0)
         )
 
     def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """F1 in percent with the jackknife's error, and the mean of the rest."""
+        """Return F1 in percent with the jackknife's error, and means of the other figures."""
         value, error = pooled_ratio(figures["f1"])
         means, errors = super().summarize({key: values for key, values in figures.items() if key != "f1"})
         return {**means, "f1": 100 * value}, {**errors, "f1": 100 * error}

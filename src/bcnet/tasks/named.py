@@ -1,4 +1,4 @@
-"""Tasks by name, as commands and files say them: `segmentation:classes=21,dice=0.5`, or `package.module:factory`."""
+"""Tasks by name, for commands and files: `segmentation:classes=21,dice=0.5`, or `package.module:factory`."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ TASKS: Mapping[str, type[Task]] = MappingProxyType(
         "imitation": Imitation,
     }
 )
-"""The built-in tasks, by what they are called."""
+"""Built-in tasks by name."""
 _FORMS = f"one of {', '.join(TASKS)} with its settings (segmentation:classes=21), or package.module:factory"
 
 
 def task_named(name: str) -> Task:
-    """The task of a name: a built-in one with its settings, or what a function or class of the user's own gives.
+    """Return a built-in task by name and settings, or the result of the user's own function or class.
 
     Raises:
-        RecipeError: an unknown name, a setting that the task does not have, or a factory that gives no task.
+        RecipeError: an unknown name or setting, or a factory that does not return a task.
 
     Example: `task_named("segmentation:classes=21,dice=0.5") == Segmentation(classes=21, dice=0.5)`.
     """
@@ -57,10 +57,10 @@ def task_named(name: str) -> Task:
 
 
 def task_described(description: str) -> Task | None:
-    """The built-in task of a `Task.description`, as files keep it; None where it is one of the user's own.
+    """Return the built-in task of a stored `Task.description`; None for a custom one.
 
     Raises:
-        RecipeError: settings that the task does not have.
+        RecipeError: unknown settings.
     """
     name = next((kind for kind, task in TASKS.items() if _says(description, task)), None)
     if name is None:
@@ -73,7 +73,7 @@ def task_described(description: str) -> Task | None:
 
 
 def name_of_task(description: str) -> str | None:
-    """Return what `task_named` takes for the built-in task of a `Task.description`; None for one of the user's own."""
+    """Return the name that `task_named` accepts for a built-in task's description; None for a custom task."""
     task = task_described(description)
     if task is None:
         return None
@@ -105,7 +105,7 @@ def _make(task: type[Task], fields: Mapping[str, Any]) -> Task:
     except ValidationError as error:
         first = error.errors()[0]
         cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, RecipeError):  # the task's own sentence
+        if isinstance(cause, RecipeError):  # the task's own message
             raise cause from None
         raise RecipeError(
             f"the task {task.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r}"
@@ -114,5 +114,5 @@ def _make(task: type[Task], fields: Mapping[str, Any]) -> Task:
 
 
 def _settable(task: type[Task]) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields that a text can say: not a loss of the user's own."""
+    """Return the fields that text can set, which excludes a custom loss."""
     return tuple(field for field in dataclasses.fields(task) if field.repr)  # type: ignore[arg-type]

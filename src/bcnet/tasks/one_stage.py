@@ -1,8 +1,8 @@
-"""Detection by torchvision's one-stage detectors: RetinaNet, FCOS, SSD, SSDlite, and others of their build.
+"""Detection by torchvision's one-stage detectors: RetinaNet, FCOS, SSD, SSDlite, and others of the same structure.
 
-What a detector does to a batch depends on its boxes, so no graph of it can be followed. What it computes with weights
-does not: backbone and head, `bcnet.models.one_stage`, are the network that is searched. The rest, which has no
-weights, is the detector's own code: here its `forward` runs with a backbone and a head that give what the network gave.
+A detector's processing depends on its boxes, so its graph cannot be exported. The parts with weights can: backbone and
+head, `bcnet.models.one_stage`, are the network to search. The rest, without weights, is the detector's own code: its
+`forward` runs here with a backbone and a head that return the network's outputs.
 
 Sources: Lin, Goyal, Girshick, He and Dollár, "Focal Loss for Dense Object Detection", ICCV 2017; Tian, Shen, Chen and
 He, "FCOS", ICCV 2019; Liu et al., "SSD", ECCV 2016.
@@ -31,12 +31,12 @@ _OF_ANCHORS = ("sizes", "aspect_ratios", "scales", "steps")
 
 @dataclass(frozen=True)
 class OneStageDetection(BoxTask):
-    """Boxes as one of torchvision's one-stage detectors finds them; outputs are those of its head, a dict of tensors.
+    """Boxes as found by one of torchvision's one-stage detectors; outputs are those of its head, a dict of tensors.
 
-    `detector` says how boxes are matched, what the loss is, and which boxes are kept; its weights take no part, and
-    neither does its resizing: batches have images of one size, `height` by `width`, with values in [0, 1]. `classes`
-    are the detector's `num_classes`, with the background where it counts that; labels are below it. Targets and test
-    are those of `BoxTask`; widths are ranked by the loss.
+    `detector` defines how boxes are matched, the loss, and which boxes are kept. Its weights and its resizing are not
+    used: batches have images of one size, `height` by `width`, with values in [0, 1]. `classes` is the detector's
+    `num_classes`, including the background if it counts that; labels are below it. Targets and test metric are those of
+    `BoxTask`; widths are ranked by the loss.
 
     Example:
 
@@ -67,14 +67,14 @@ class OneStageDetection(BoxTask):
 
     @property
     def description(self) -> str:
-        """The detector's class with its numbers and anchors, and the settings."""
+        """The detector's class, numbers and anchors, and the settings."""
         numbers = {k: v for k, v in sorted(vars(self.detector).items()) if type(v) in (int, float)}
         anchors = {k: v for k, v in sorted(vars(self.detector.anchor_generator).items()) if k in _OF_ANCHORS}
         size = f"{self.classes} classes, {self.height}x{self.width}, at most {self.most}"
         return f"{self.name} by {type(self.detector).__name__} {numbers} {anchors}: {size}"
 
     def check(self, outputs: Any, classes: int) -> None:
-        """Raise ModelError unless there is a row for each anchor, with all classes and four numbers for its box."""
+        """Raise ModelError unless there is a row per anchor with all classes and four box numbers."""
         found = outputs if isinstance(outputs, Mapping) else {}
         anchors = self._anchors
         for name, last in ((_LOGITS, self.classes), (_BOXES, 4)):
@@ -88,23 +88,23 @@ class OneStageDetection(BoxTask):
                 )
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
-        """The sum of the detector's losses."""
+        """Return the sum of the detector's losses."""
         losses = self._carried_out(outputs, _in_list(targets))
         return torch.stack(list(losses.values())).sum()
 
     def score(self, outputs: Any, targets: Any) -> Tensor:
-        """Minus the loss of each image."""
+        """Return the negative loss of each image."""
         each = zip(_each(outputs), _in_list(targets), strict=True)
         return -torch.stack([torch.stack(list(self._carried_out(o, [t]).values())).sum() for o, t in each])
 
     def detections(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the detector keeps, filled up to `most` with boxes of score 0 (see `BoxTask`)."""
+        """Return the boxes that the detector keeps, padded to `most` with score 0 (see `BoxTask`)."""
         count = len(outputs[_LOGITS])
         device = outputs[_LOGITS].device
         boxes = torch.zeros(count, self.most, 4, device=device)
         labels = torch.zeros(count, self.most, dtype=torch.int64, device=device)
         scores = torch.zeros(count, self.most, device=device)
-        finite = {name: part.nan_to_num() for name, part in outputs.items()}  # `figures` looks for what is none
+        finite = {name: part.nan_to_num() for name, part in outputs.items()}  # `figures` detects NaN
         for number, kept in enumerate(self._carried_out(finite)):
             best = kept["scores"].argsort(descending=True)[: self.most]
             boxes[number, : len(best)] = kept["boxes"][best].float()
@@ -113,7 +113,8 @@ class OneStageDetection(BoxTask):
         return boxes, labels, scores
 
     def _carried_out(self, outputs: Mapping[str, Tensor], targets: Sequence[Mapping[str, Tensor]] | None = None) -> Any:
-        """The detector's losses, by name, or without targets its boxes, given what backbone and head computed."""
+        """Return the detector's losses by name or, without targets, its boxes, from the outputs of backbone and
+        head."""
         given = {name: part.float() for name, part in outputs.items()}
         first = given[_LOGITS]
         images = first.new_zeros(()).expand(len(first), 3, self.height, self.width)
@@ -130,7 +131,7 @@ class OneStageDetection(BoxTask):
 
     @cached_property
     def _sizes(self) -> dict[str, tuple[int, int]]:
-        """Height and width of the backbone's maps, by name: no width of the network changes them."""
+        """Height and width of the backbone's maps by name; they do not depend on widths."""
         backbone = copy.deepcopy(self.detector.get_submodule("backbone")).eval()
         parameter = next(backbone.parameters())
         with torch.inference_mode():
@@ -140,32 +141,32 @@ class OneStageDetection(BoxTask):
 
     @cached_property
     def _anchors(self) -> int:
-        """Return how many boxes the head is asked about."""
+        """Number of anchors of the head."""
         anchors: Any = self.detector.get_submodule("anchor_generator")
         each = anchors.num_anchors_per_location()
         return sum(number * height * width for number, (height, width) in zip(each, self._sizes.values(), strict=True))
 
 
 def _copy(module: nn.Module) -> Any:
-    """The module with a list of parts of its own: parts can be put in another's place."""
+    """Return the module with its own dict of parts, so that parts can be replaced."""
     copied = copy.copy(module)
     copied._modules = dict(module._modules)
     return copied
 
 
 def _with_forward(module: nn.Module, forward: Any) -> Any:
-    """The module with another forward."""
+    """Return the module with another forward."""
     answering = _copy(module)
     answering.forward = forward
     return answering
 
 
 def _in_list(targets: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-    """Boxes and labels of each image, without those that fill up."""
+    """Return boxes and labels of each image without padding."""
     pairs = zip(targets["boxes"], targets["labels"], strict=True)
     return [{"boxes": boxes[labels >= 0], "labels": labels[labels >= 0]} for boxes, labels in pairs]
 
 
 def _each(outputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-    """Return those of single images."""
+    """Return the outputs of single images."""
     return [{name: part[n : n + 1] for name, part in outputs.items()} for n in range(len(outputs[_LOGITS]))]

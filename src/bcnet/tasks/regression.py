@@ -1,8 +1,8 @@
-"""Regression: one number or several for each image, or an image for each image (denoising, super-resolution, depth).
+"""Regression: one or several numbers per image, or an image per image (denoising, super-resolution, depth).
 
-Notation: `y` targets, `z` outputs, `P` the peak, the largest value a pixel can take:
+Notation: `y` targets, `z` outputs, `P` the peak, the largest possible pixel value:
 
-    PSNR = 10 log10(P^2 / mean((z - y)^2))      in decibels, of each image.
+    PSNR = 10 log10(P^2 / mean((z - y)^2))      in decibels, per image.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bcnet.measurement import Metric
 from bcnet.tasks.base import Task, alone, named_logits, shape_of
 from bcnet.tasks.shown import Shown, list_words, picture_of
 
-_LEAST_ERROR = 1e-10  # of squares: a perfect image has no more than 100 dB below a peak of 1
+_LEAST_ERROR = 1e-10  # smallest squared error, which limits PSNR to 100 dB for a peak of 1
 
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """Numbers `(batch,)` or `(batch, values)`, outputs `(batch, values)`; least squares, mean absolute error."""
+    """Numbers `(batch,)` or `(batch, values)`, outputs `(batch, values)`; squared-error loss, mean absolute error."""
 
     name: ClassVar[str] = "regression"
     headline: ClassVar[Metric] = Metric(
@@ -39,11 +39,11 @@ class Regression(Task):
 
     @property
     def outputs(self) -> int:
-        """The values."""
+        """Return the number of values."""
         return self.values
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
-        """Numbers as float32 `(batch, values)`, if all are finite."""
+        """Return numbers as float32 `(batch, values)` if all are finite."""
         given = alone(targets, where)
         rows = given.float().reshape(len(given), -1)
         if rows.shape[1] != self.values:
@@ -64,40 +64,40 @@ class Regression(Task):
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """The mean square."""
+        """Return the mean squared error."""
         return self._off(outputs, targets).square().mean()
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Minus the square of each image."""
+        """Return the negative squared error of each image."""
         return -self._off(outputs, targets).square().mean(dim=1)
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """Absolute and squared errors."""
+        """Return absolute and squared errors."""
         off = self._off(outputs, targets)
         return {"mae": off.abs().mean(dim=1), "mse": off.square().mean(dim=1)}
 
     def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
-        """The numbers."""
+        """Return the numbers as text."""
         rows = (targets if outputs is None else named_logits(outputs)).float().reshape(len(targets), -1)
         return Shown(words=tuple(list_words([f"{value:.4g}" for value in row]) for row in rows.tolist()))
 
     @staticmethod
     def _off(outputs: Any, targets: Tensor) -> Tensor:
-        """The errors; labels of a `DataSet` come as `(batch,)`, which would be broadcast against `(batch, 1)`."""
+        """Return the errors; labels `(batch,)` of a `DataSet` would otherwise broadcast against `(batch, 1)`."""
         numbers: Tensor = named_logits(outputs).float()
         return numbers - targets.reshape(numbers.shape)
 
 
 @dataclass(frozen=True)
 class DenseRegression(Task):
-    """Images `(batch, channels, H, W)` for images: their mean absolute error is trained, PSNR is measured.
+    """Images `(batch, channels, H, W)` as targets: the loss is the mean absolute error, the metric PSNR.
 
-    `peak` is the largest value that a pixel can take, 1 for images in [0, 1].
+    `peak` is the largest possible pixel value, 1 for images in [0, 1].
 
     Raises:
-        RecipeError: a peak that is no positive number.
+        RecipeError: the peak is not a positive number.
     """
 
     name: ClassVar[str] = "dense regression"
@@ -110,7 +110,7 @@ class DenseRegression(Task):
             raise RecipeError(f"the peak of a dense regression is a positive number; got {self.peak}")
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
-        """Images as float32, if all values are finite."""
+        """Return images as float32 if all values are finite."""
         given = alone(targets, where)
         if given.ndim != 4:
             raise DataError(
@@ -120,12 +120,12 @@ class DenseRegression(Task):
         return found
 
     def check(self, outputs: Any, classes: int) -> None:
-        """Raise ModelError unless there are images."""
+        """Raise ModelError unless the outputs are images."""
         if not isinstance(outputs, Tensor) or outputs.ndim != 4:
             raise ModelError(f"the model must return images (batch, channels, height, width); got {shape_of(outputs)}")
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """The mean absolute error.
+        """Return the mean absolute error.
 
         Raises:
             ModelError: outputs of another size than the targets.
@@ -133,19 +133,19 @@ class DenseRegression(Task):
         return (self._check_size(outputs, targets) - targets).abs().mean()
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
-        """PSNR of each image."""
+        """Return the PSNR of each image."""
         square = (self._check_size(outputs, targets) - targets).double().square().mean(dim=(1, 2, 3))
         return 10 * torch.log10(self.peak**2 / square.clamp(min=_LEAST_ERROR))
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """PSNR and the mean absolute error."""
+        """Return PSNR and mean absolute error."""
         off = self._check_size(outputs, targets) - targets
         return {"psnr": self.score(outputs, targets), "mae": off.abs().mean(dim=(1, 2, 3))}
 
     def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
-        """The images, between the extremes of what was wanted; of a network's outputs with their PSNR."""
+        """Return the images, scaled to the targets' range; a network's outputs with their PSNR."""
         low = float(targets.min())
         high = float(targets.max())
         if outputs is None:

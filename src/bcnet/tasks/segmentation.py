@@ -1,7 +1,7 @@
-"""Semantic segmentation: a class for every pixel, cross-entropy with or without Dice, mean intersection over union.
+"""Semantic segmentation: a class per pixel, cross-entropy with optional Dice loss, mean intersection over union.
 
-Notation: `p` softmax over classes, `y` one-hot targets, sums over the pixels of a batch that are not ignored, mean over
-the classes that are there:
+Notation: `p` is the softmax over classes, `y` one-hot targets. Sums are over a batch's pixels that are not ignored, the
+mean over the classes present:
 
     (1 - d) * CE(z, y) + d * (1 - 2 sum(p y) / (sum(p) + sum(y)))      (Milletari et al., 2016)
 """
@@ -27,10 +27,10 @@ from bcnet.tasks.shown import Shown, with_masks
 class Segmentation(Task):
     """Class numbers `(batch, H, W)`, logits `(batch, classes, h, w)`, which are resized to the targets' size.
 
-    Outputs may name their `logits`, be a dict with them as "out", as torchvision's are, or a tuple that starts with
-    them. Pixels of the class `ignore` count nowhere. `dice` is the share of the Dice loss. Widths are ranked by
-    cross-entropy, which tells more apart than shares of pixels do; the test measures the mean over classes of
-    intersection over union, pooled over all images, and the share of pixels that are right.
+    Outputs are the logits, an object with `logits`, a dict with "out" as from torchvision, or a tuple that starts with
+    them. Pixels of class `ignore` are not counted. `dice` is the share of the Dice loss. Widths are ranked by
+    cross-entropy, which separates them better than shares of pixels. The test metrics are mean intersection over union,
+    pooled over all images, and pixel accuracy.
 
     Example: `bcnet.search(unet, (train, validation, test), task=Segmentation(classes=21), budget=..., run_dir=...)`
 
@@ -56,11 +56,11 @@ class Segmentation(Task):
 
     @property
     def outputs(self) -> int:
-        """The classes."""
+        """Return the number of classes."""
         return self.classes
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
-        """Masks as int64, if all of their classes are there; those of one channel also `(batch, 1, height, width)`."""
+        """Return masks as int64 if all their classes are valid; `(batch, 1, height, width)` is accepted too."""
         given = alone(targets, where)
         if given.ndim == 4 and given.shape[1] == 1:
             given = given[:, 0]
@@ -90,21 +90,21 @@ class Segmentation(Task):
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Cross-entropy over all pixels, mixed with Dice."""
+        """Return the cross-entropy over all pixels, mixed with the Dice loss."""
         logits = self._at_full_size(outputs, targets)
         loss = functional.cross_entropy(logits, targets, ignore_index=self.ignore, reduction="sum")
         counted = (targets != self.ignore).sum().clamp(min=1)
         return (1 - self.dice) * loss / counted + (self.dice * self._dice(logits, targets) if self.dice else 0.0)
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Minus the cross-entropy of each image."""
+        """Return the negative cross-entropy of each image."""
         logits = self._at_full_size(outputs, targets)
         pixels = functional.cross_entropy(logits, targets, ignore_index=self.ignore, reduction="none")
         counted = (targets != self.ignore).sum(dim=(1, 2)).clamp(min=1)
         return -pixels.sum(dim=(1, 2)) / counted
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """For each image intersection and union by class, `(batch, classes, 2)`, and right and counted pixels."""
+        """Return intersection and union by class, `(batch, classes, 2)`, and correct and counted pixels, per image."""
         counted = targets != self.ignore
         guesses = self._at_full_size(outputs, targets).argmax(dim=1)
         broken = logits_of(outputs).isnan().flatten(1).any(dim=1)  # type: ignore[union-attr]
@@ -119,14 +119,14 @@ class Segmentation(Task):
         return {key: values.masked_fill(broken[:, None, None], torch.nan) for key, values in figures.items()}
 
     def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """Shares of all pixels, in percent; the errors are the jackknife's over images."""
+        """Return ratios over all pixels in percent; errors are the jackknife's over images."""
         pooled = {key: pooled_ratio(counts) for key, counts in figures.items()}
         return {key: 100 * v for key, (v, _) in pooled.items()}, {key: 100 * e for key, (_, e) in pooled.items()}
 
     def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
-        """A colour for each class over the picture; of a network's outputs the share of pixels that are right."""
+        """Return the picture with a colour per class; of a network's outputs, with the pixel accuracy."""
         if outputs is None:
             return Shown(
                 None if pictures is None else with_masks(pictures, targets, (self.ignore, self._common(targets)))
@@ -138,7 +138,7 @@ class Segmentation(Task):
         return Shown(None if pictures is None else with_masks(pictures, found, (self._common(targets),)), words)
 
     def _common(self, targets: Tensor) -> int:
-        """The class of most pixels, the background usually, which is left without a colour."""
+        """Return the most frequent class, usually the background, which is left without a colour."""
         counted = targets[targets != self.ignore]
         return int(counted.flatten().mode().values) if counted.numel() else 0
 
@@ -167,7 +167,7 @@ class Segmentation(Task):
 
 
 def _of_one_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Return whether one stride leads from the `wanted` size to the `given` one, each side rounded up or down."""
+    """Return whether one stride leads from the `wanted` to the `given` size, each side rounded up or down."""
     strides = [
         (full / (part + 1), full / (part - 1) if part > 1 else math.inf)
         for part, full in zip(given, wanted, strict=True)
@@ -176,7 +176,7 @@ def _of_one_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 
 def logits_of(outputs: Any) -> Tensor | None:
-    """The logits among a network's outputs: `logits` by name, "out" of a dict, the first of a tuple, or None."""
+    """Return the logits among a network's outputs: `logits` by name, "out" of a dict, the first of a tuple, or None."""
     outputs = named_logits(outputs)
     if isinstance(outputs, Mapping):
         outputs = outputs.get("out")

@@ -1,4 +1,4 @@
-"""Single images in a report: pictures with masks or boxes drawn into them, and a few words."""
+"""Images in a report: pictures with masks or boxes, and captions."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Okabe and Ito's colours, which people of every colour vision tell apart.
+# Okabe and Ito's colours, distinguishable with any colour vision
 _COLOURS = torch.tensor(
     [[86, 180, 233], [230, 159, 0], [0, 158, 115], [240, 228, 66], [0, 114, 178], [213, 94, 0], [204, 121, 167]]
 )
-_SIDE = 128  # pixels that a picture's longer side has at least, and twice as many at most
-_SHADE = 0.55  # of a mask's colour over its picture
-_NAMES = 3  # named of a picture's objects, the others counted
+_SIDE = 128  # smallest longer side of a picture in pixels; at most twice as many
+_SHADE = 0.55  # opacity of a mask's colour
+_NAMES = 3  # objects named in a caption; the others are counted
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Some images as a report shows them: `pictures` uint8 `(images, 3, H, W)`, or none, and `words` for each."""
+    """Images for a report: `pictures` uint8 `(images, 3, H, W)`, or None, and `words` for each."""
 
     pictures: Tensor | None = None
     words: tuple[str, ...] = ()
 
 
 def picture_of(values: Tensor, low: float | None = None, high: float | None = None) -> Tensor | None:
-    """Images `(images, channels, H, W)` as uint8 `(images, 3, h, w)`, large enough to look at.
+    """Return images `(images, channels, H, W)` as uint8 `(images, 3, h, w)`, enlarged if small.
 
-    Grey is repeated, of other than 1 or 3 channels the mean is shown. `low` and `high` become black and white, by
-    default the extremes of all the images. None where the values are no images.
+    Grey is repeated; of other than 1 or 3 channels the mean is shown. `low` and `high` become black and white, by
+    default the extremes of all images. None if the values are not images.
     """
     if values.ndim != 4:
         return None
@@ -44,7 +44,7 @@ def picture_of(values: Tensor, low: float | None = None, high: float | None = No
 
 
 def at_a_size(images: Tensor) -> Tensor:
-    """Images `(images, channels, H, W)` with a longer side of 128 to 256 pixels: small ones by whole multiples."""
+    """Scale images `(images, channels, H, W)` to a longer side of 128 to 256 pixels, small ones by whole factors."""
     longest = max(images.shape[-2:])
     if longest < _SIDE:
         times = math.ceil(_SIDE / longest)
@@ -56,9 +56,9 @@ def at_a_size(images: Tensor) -> Tensor:
 
 
 def with_masks(pictures: Tensor, masks: Tensor, left_out: Sequence[int] = ()) -> Tensor:
-    """Pictures `(images, 3, H, W)` with a colour for every class of `masks`, int `(images, h, w)`, but those left out.
+    """Return pictures `(images, 3, H, W)` with a colour for every class of `masks`, int `(images, h, w)`.
 
-    Pixels left out are as they were, darkened.
+    Pixels of the classes `left_out` are only darkened.
     """
     sized = functional.interpolate(masks[:, None].float().cpu(), size=pictures.shape[-2:], mode="nearest")[:, 0].long()
     colours = _COLOURS[sized % len(_COLOURS)].movedim(-1, 1)  # (images, 3, H, W)
@@ -68,7 +68,7 @@ def with_masks(pictures: Tensor, masks: Tensor, left_out: Sequence[int] = ()) ->
 
 
 def with_boxes(picture: Tensor, boxes: Tensor, labels: Tensor) -> Tensor:
-    """A picture `(3, H, W)` with outlines of `boxes` `(n, 4)`, in its pixels, in a colour for each of `labels`."""
+    """Return a picture `(3, H, W)` with outlines of `boxes` `(n, 4)` in pixels, coloured by `labels`."""
     drawn = picture.clone()
     height, width = picture.shape[-2:]
     thick = max(2, max(height, width) // 64)
@@ -85,12 +85,12 @@ def with_boxes(picture: Tensor, boxes: Tensor, labels: Tensor) -> Tensor:
 
 
 def list_words(words: Sequence[str], none: str = "none") -> str:
-    """A few of the words: "cat, dog, 3 more"."""
+    """Join some of the words: "cat, dog, 3 more"."""
     if len(words) <= _NAMES + 1:
         return ", ".join(words) or none
     return f"{', '.join(words[:_NAMES])}, {len(words) - _NAMES} more"
 
 
 def name_of(label: int, names: Sequence[str]) -> str:
-    """The name of a class, its number where it has none."""
+    """Return the name of a class, or its number."""
     return names[label] if 0 <= label < len(names) else str(label)

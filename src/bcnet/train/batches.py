@@ -1,4 +1,4 @@
-"""Training data as the loop sees it, whole or shared among processes."""
+"""Training data as the loop sees them, whole or shared among processes."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Part = Callable[[int], slice]
 
 
 class EpochBatches(Protocol):
-    """Training data: `len` batches an epoch, in an order drawn from a generator."""
+    """Training data: `len` batches per epoch, in an order drawn from a generator."""
 
     def __len__(self) -> int: ...
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
-        """One pass: inputs `(batch, ...)`, images usually, and targets, labels `(batch,)` usually."""
+        """Iterate over inputs `(batch, ...)`, usually images, and targets, usually labels `(batch,)`."""
         ...
 
 
 @runtime_checkable
 class ShareableBatches(EpochBatches, Protocol):
-    """Training data that can prepare a part of every batch alone, so that processes share that work too."""
+    """Training data that can prepare a part of every batch, so that processes share that work."""
 
     def share(self, part: Part) -> EpochBatches:
-        """Return the same batches, but of each only the images `part(batch size)`."""
+        """Return the same batches, each with only the images `part(batch size)`."""
         ...
 
 
 @dataclass(frozen=True)
 class FirstBatches:
-    """The first batches of every epoch, a `share` of them and one at least."""
+    """A `share` of the batches of every epoch: the first ones, at least one."""
 
     batches: EpochBatches
     share: float
@@ -46,12 +46,12 @@ class FirstBatches:
         return max(1, round(self.share * len(self.batches)))
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
-        """Return the first batches of that epoch."""
+        """Iterate over the first batches of that epoch."""
         return islice(self.batches.epoch(generator), len(self))
 
 
 def share_of(batches: EpochBatches, world: ProcessGroup) -> EpochBatches:
-    """This process's part of every batch, which may be empty; all parts together are the batch, in order."""
+    """Return this process's part of every batch, possibly empty; all parts in order make up the batch."""
     if world.size == 1:
         return batches
     return batches.share(world.part) if isinstance(batches, ShareableBatches) else _Cut(batches, world.part)
@@ -59,7 +59,7 @@ def share_of(batches: EpochBatches, world: ProcessGroup) -> EpochBatches:
 
 @dataclass(frozen=True)
 class _Cut:
-    """Batches of which every process prepares the whole, and takes its part."""
+    """Batches that every process prepares as a whole and then slices."""
 
     batches: EpochBatches
     part: Part

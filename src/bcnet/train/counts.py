@@ -1,4 +1,4 @@
-"""Counts of the trainings of every channel: the fairness that Eq. 5-9 reason about, counted for real."""
+"""Counts of how often each channel was trained: the measured fairness of Eq. 5-9."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bcnet.train.step import Term
 
 
 class ChannelCounts:
-    """Per group, the number of paths that each channel took part in.
+    """Number of paths that each channel was part of, per group.
 
     `of[g]` has shape `(max_width of group g,)`.
     """
@@ -26,10 +26,10 @@ class ChannelCounts:
         self.of: list[IntArray] = [np.zeros(width, dtype=np.int64) for width in space.full]
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on from the counts that `tensors()` gave.
+        """Continue from the counts returned by `tensors()`.
 
         Raises:
-            RunError: they are of other groups.
+            RunError: they belong to other groups.
         """
         shapes = {str(group): counts.shape for group, counts in enumerate(self.of)}
         if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
@@ -40,15 +40,15 @@ class ChannelCounts:
         self.of = [tensors[name].numpy().astype(np.int64) for name in shapes]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Copies of the counts, named by the number of their group."""
+        """Return copies of the counts, named by group number."""
         return {str(group): torch.from_numpy(counts.copy()) for group, counts in enumerate(self.of)}
 
     @staticmethod
     def load(path: Path, identity: Mapping[str, Any]) -> list[IntArray]:
-        """Read `of` from a file of `tensors()`, written under the same identity.
+        """Read `of` from a file of `tensors()` with the same identity.
 
         Raises:
-            RunError: the file is missing or damaged, or of another identity.
+            RunError: the file is missing, corrupt or of another identity.
         """
         tensors, _ = read_tensors(path, identity)
         return [tensors[str(group)].numpy() for group in range(len(tensors))]
@@ -62,5 +62,5 @@ class ChannelCounts:
                     counts[start : start + width] += 1
 
     def spread(self) -> IntArray:
-        """Per group, the largest count minus the smallest: zero where training is fair. Shape `(groups,)`."""
+        """Return the largest minus the smallest count of each group, shape `(groups,)`; zero for fair training."""
         return np.array([counts.max() - counts.min() for counts in self.of], dtype=np.int64)

@@ -1,10 +1,10 @@
-"""Taking a bad step back.
+"""Undo failed training steps.
 
-Losses and gradients live on the device; to look at them the host has to wait for it. On a CPU that costs nothing, and
-every step is looked at before the update. A GPU works ahead of its host, so there `LOOK_EVERY` steps are looked at
-together: meanwhile the update of a bad step is undone on the device itself, by a flag that the host never sees, at the
-price of one copy of the weights and of the optimiser's state. All tensors of a kind are copied, and taken back, by the
-same few kernels: starting hundreds of them, two for each tensor, takes longer than the pass of a small network.
+Losses and gradients are on the device, and reading them makes the host wait. On a CPU this costs nothing, and every
+step is checked before its update. A GPU works ahead of its host, so there `LOOK_EVERY` steps are checked together.
+Meanwhile the update of a failed step is undone on the device by a flag that the host does not read, at the cost of one
+copy of the weights and the optimizer state. All tensors of a kind are copied and restored by the same few kernels,
+since launching two kernels per tensor takes longer than a pass of a small network.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import nn
 
 LOOK_EVERY = {"cpu": 1}
 LOOK_EVERY_ELSEWHERE = 16
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32}  # integers as wide as an element; int64 are the others
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32}  # integers as wide as an element; int64 otherwise
 
 
 def look_every(device: torch.device, *, scaled: bool) -> int:
-    """Steps that are looked at together; one where a gradient scaler, which waits for the device anyway, is used."""
+    """Return how many steps are checked together; 1 with a gradient scaler, which synchronises anyway."""
     return 1 if scaled else LOOK_EVERY.get(device.type, LOOK_EVERY_ELSEWHERE)
 
 
 class Guard:
-    """Remembers what a step changes in a module and its optimiser."""
+    """Stores what a step changes in a module and its optimizer."""
 
     def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._module = module
@@ -34,20 +34,20 @@ class Guard:
         self._buffers: list[torch.Tensor] = []
 
     def remember(self) -> None:
-        """Remember the buffers: batch norm moves its running statistics in the forward pass already."""
+        """Store the buffers; batch norm updates its statistics in the forward pass."""
         self._buffers = _copies([*self._module.buffers()])
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Put back the buffers remembered; for a step that was not followed by an update."""
+        """Restore the stored buffers, after a step without update."""
         for buffer, before in zip(self._module.buffers(), self._buffers, strict=True):
             buffer.copy_(before)
 
     @contextmanager
     def undone_where(self, bad: torch.Tensor) -> Iterator[None]:
-        """Undo the update inside, and the buffers' changes, where the flag `bad`, a scalar on the device, is set.
+        """Undo the update in the block and the change of buffers if the flag `bad`, a scalar on the device, is set.
 
-        The optimiser's state has to exist already.
+        The optimizer state must exist already.
         """
         changed = [*self._module.parameters(), *self._state(bad.device)]
         before = _copies(changed)
@@ -55,7 +55,7 @@ class Guard:
         _take_back([*changed, *self._module.buffers()], [*before, *self._buffers], bad)
 
     def _state(self, device: torch.device) -> list[torch.Tensor]:
-        """The optimiser's tensors on the device; what it keeps elsewhere are counters of steps that it does not use."""
+        """Return the optimizer's tensors on the device; those elsewhere are unused step counters."""
         values = (value for state in self._optimizer.state.values() for value in state.values())
         return [value for value in values if isinstance(value, torch.Tensor) and value.device == device]
 
@@ -70,9 +70,9 @@ def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def _take_back(tensors: Sequence[torch.Tensor], before: Sequence[torch.Tensor], bad: torch.Tensor) -> None:
-    """Put `before`, which is used up, in place of the tensors where the flag is set.
+    """Replace the tensors by `before` (which is overwritten) if the flag is set.
 
-    Both are multiplied by 0 or 1 and added as the integers that their bits are: 0 times not-a-number is not 0.
+    Both are multiplied by 0 or 1 as integers of their bits and added, since 0 times NaN is not 0.
     """
     for alike in _by_kind(tensors):
         kind = _BITS.get(tensors[alike[0]].itemsize, torch.int64)
@@ -83,7 +83,7 @@ def _take_back(tensors: Sequence[torch.Tensor], before: Sequence[torch.Tensor], 
 
 
 def _by_kind(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-    """The positions of the tensors, those of a type together: a kernel takes tensors of one."""
+    """Return the positions of the tensors grouped by dtype, since a kernel handles one dtype."""
     kinds: dict[torch.dtype, list[int]] = {}
     for i, tensor in enumerate(tensors):
         kinds.setdefault(tensor.dtype, []).append(i)

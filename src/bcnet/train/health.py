@@ -1,14 +1,14 @@
-"""The verdict on a training step: the rule, on plain numbers, and the memory that it needs.
+"""Detection of failed training steps: the rule on plain numbers, and its memory.
 
-Notation: `L` the mean loss of the step's terms, `n` the L2 norm of its gradient before clipping, `m` the median of `L`
-over the last `WINDOW` good steps, `C` the number of classes (`ln C` is what guessing costs), `f` the recipe's
+Notation: `L` is the mean loss of the step's terms, `n` the L2 norm of its gradient before clipping, `m` the median of
+`L` over the last `WINDOW` good steps, `C` the number of classes (`ln C` is the loss of guessing), `f` the recipe's
 `explosion_factor`.
 
-    bad          L or n is not a finite number: the step must not reach the weights
-    exploding    L > f * max(m, ln C) in each of `PATIENCE` steps running: training diverged
+    bad          L or n is not finite: the step must not change the weights
+    exploding    L > f * max(m, ln C) in each of `PATIENCE` consecutive steps: training diverged
 
-A bad step ends the run, or under `on_bad_step: skip` is left out and counted, until `max_bad_steps` are bad in a row.
-All paths of a step are left out together, so that every channel of a group stays trained equally often.
+A bad step ends the run. With `on_bad_step: skip` it is skipped and counted, until `max_bad_steps` in a row are bad. All
+paths of a step are skipped together, so that every channel of a group is trained equally often.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 10
 
 @dataclass(frozen=True)
 class Verdict:
-    """`fault` says what is wrong, `bad` that the step must not reach the weights, `stop` that the run must end."""
+    """Verdict on a step: `fault` describes the problem, `bad` forbids the update, `stop` ends the run."""
 
     fault: str = ""
     bad: bool = False
@@ -36,9 +36,9 @@ class Verdict:
 
 
 class Health:
-    """The memory that a training run needs to check its next step; part of its state.
+    """Memory of the checks, part of the training state.
 
-    `skipped` are the steps left out so far.
+    `skipped` counts the skipped steps.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -48,7 +48,7 @@ class Health:
         self.skipped: list[int] = []
 
     def check(self, step: int, losses: Sequence[float], norm: float, classes: int) -> Verdict:
-        """The verdict on step `step`, and remember it.
+        """Check a step and remember its loss.
 
         `losses` are those of the step's terms, `norm` that of the whole gradient.
         """
@@ -84,14 +84,14 @@ class Health:
         return self._recipe.explosion_factor * max(usual, math.log(classes))
 
     def state(self) -> dict[str, Any]:
-        """Everything remembered, as JSON takes it."""
+        """Return the memory as JSON values."""
         return {"usual": list(self._usual), "high": self._high, "skipped": self.skipped}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state` gave.
+        """Restore the result of `state`.
 
         Raises:
-            KeyError, TypeError, ValueError: something else.
+            KeyError, TypeError, ValueError: the data have another form.
         """
         self._usual = deque(map(float, state["usual"]), maxlen=WINDOW)
         self._high = int(state["high"])

@@ -1,4 +1,4 @@
-"""Learners: a supernet under a strategy, or a plain network as its own only path."""
+"""Learners: a supernet with a strategy, or a plain network as its only path."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Learner(ABC):
-    """A module, the paths a step takes through it, and how to run one.
+    """A module, the paths of each step through it, and how to run them.
 
-    `task` says what its outputs are worth.
+    `task` computes losses and metrics from its outputs.
     """
 
     module: nn.Module
@@ -33,40 +33,40 @@ class Learner(ABC):
 
     @property
     def network(self) -> nn.Module:
-        """The module that takes inputs alone."""
+        """Module that takes inputs alone."""
         return self.module
 
     @abstractmethod
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
-        """The terms of the next step."""
+        """Return the terms of the next step."""
 
-    def count_step(self, terms: tuple[Term, ...]) -> None:  # noqa: B027 - most have nothing to hear
-        """Hear that a step of these terms has been taken."""
+    def count_step(self, terms: tuple[Term, ...]) -> None:  # noqa: B027 - most learners count nothing
+        """Called after a step of these terms."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what a checkpoint has to hold beside the module."""
+        """Return the tensors that a checkpoint needs besides the module."""
         return {}
 
-    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: B027 - nor to take back
-        """Take back what `tensors` gave."""
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: B027 - most learners store nothing
+        """Restore the result of `tensors`."""
 
     def passes(self, paths: Sequence[Path]) -> Sequence[tuple[int, ...]]:
-        """Divide paths into passes, by their positions."""
+        """Group paths into passes, by index."""
         return alone(paths)
 
     def teaches(self, paths: Pass) -> bool:
-        """Return whether what a pass gives is what the later passes of its step learn."""
+        """Return whether the outputs of a pass are the targets of the later passes of its step."""
         return False
 
     @abstractmethod
     def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
-        """Logits `(batch, classes)` of every path of a pass."""
+        """Return logits `(batch, classes)` of every path of a pass."""
 
 
 class SupernetLearner(Learner):
-    """A supernet, trained by the paths of a strategy; with `pairs`, complementary paths share a pass.
+    """A supernet, trained on the paths of a strategy; with `pairs`, complementary paths share a pass.
 
-    `counts` says how often each channel took part.
+    `counts` records how often each channel was trained.
     """
 
     def __init__(self, supernet: Supernet, strategy: Strategy, pairs: Pairs | None = None) -> None:
@@ -79,15 +79,15 @@ class SupernetLearner(Learner):
 
     @property
     def network(self) -> nn.Module:
-        """The network at full width."""
+        """Network at full width."""
         return self.supernet.network
 
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
-        """Return what the strategy plans."""
+        """Return the strategy's terms."""
         return self.strategy.plan(self.supernet.space, generator)
 
     def teaches(self, paths: Pass) -> bool:
-        """Return whether it is the path that the strategy says."""
+        """Return whether it is the strategy's teacher path."""
         return paths == (self.strategy.teacher(self.supernet.space),)
 
     def count_step(self, terms: tuple[Term, ...]) -> None:
@@ -95,15 +95,15 @@ class SupernetLearner(Learner):
         self.counts.add(terms)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The counts."""
+        """Return the counts."""
         return self.counts.tensors()
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on counting from there."""
+        """Continue from the counts."""
         self.counts.restore(tensors)
 
     def passes(self, paths: Sequence[Path]) -> Sequence[tuple[int, ...]]:
-        """A LEFT path with the first RIGHT one that is complementary to it, the others alone."""
+        """Group a LEFT path with the first RIGHT path complementary to it; all others alone."""
         if self.pairs is None:
             return alone(paths)
         right = [i for i, path in enumerate(paths) if path.side is Side.RIGHT]
@@ -117,7 +117,7 @@ class SupernetLearner(Learner):
         return divided + [(j,) for j in right]
 
     def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
-        """A path through the supernet, or a pair of them."""
+        """Run a path of the supernet, or a pair of paths."""
         if len(paths) == 2:
             assert self.pairs is not None
             left, right = paths
@@ -127,7 +127,7 @@ class SupernetLearner(Learner):
 
 
 class NetworkLearner(Learner):
-    """A plain network: one path, no widths."""
+    """A plain network: one path, without widths."""
 
     def __init__(self, network: nn.Module, task: Task | None = None) -> None:
         self.module = network
@@ -136,10 +136,10 @@ class NetworkLearner(Learner):
         self._strides = UnitStrides(network)
 
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
-        """The network itself."""
+        """Return the network itself as the only path."""
         return (Term((), (Path((), Side.LEFT),)),)
 
     def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
-        """The network's own forward."""
+        """Run the network."""
         with self._strides.apply():
             return (call_network(self.module, x),)

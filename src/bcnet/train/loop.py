@@ -1,9 +1,9 @@
-"""The training loop, one for supernet and final network.
+"""Training loop of supernets and final networks.
 
-A run is a pure function of (initial weights, data, recipe, seed): step `t` draws everything random from generators
-derived from (seed, stage, t), so the state is weights, optimiser, scaler, step and loss records, and a run resumes
-bit-identically at any step. On several processes each trains on its share of every batch; all take the same steps with
-the same widths, and rank 0 alone reads and writes checkpoints.
+A training is a pure function of (initial weights, data, recipe, seed): step `t` draws everything from generators
+derived from (seed, stage, t). The state is therefore weights, optimizer, scaler, step and loss records, and a training
+resumes bit-identically at any step. With several processes, each trains on its share of every batch; all take the same
+steps with the same widths, and only rank 0 reads and writes checkpoints.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from bcnet.train.update import Seen, Updates, moving_average
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of training after a step: `step` of `total` are done, `skipped` of them left out as bad.
+    """State of training after a step: `step` of `total` are done, `skipped` of them were bad.
 
-    `loss` is the mean of the terms of the last good step that was looked at (`bcnet.train.guard`).
+    `loss` is the mean over the terms of the last good step that was checked (`bcnet.train.guard`).
     """
 
     step: int
@@ -60,7 +60,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Begun:
-    """A training that was stopped after some of its recipe's epochs: `state` is its last checkpoint's."""
+    """A training interrupted after some of its recipe's epochs; `state` is its last checkpoint."""
 
     epochs: int
     state: Loaded
@@ -86,38 +86,39 @@ def train(
     begun: Callable[[], Begun] | None = None,
     stopping: EarlyStopping | None = None,
 ) -> LossRecords:
-    """Train to the recipe's end, from the newest checkpoint where there is one.
+    """Train to the end of the recipe, resuming from the newest checkpoint if there is one.
 
-    Norms of momentum 0, which converters leave, would end with other statistics than those of their inputs: during the
-    training they have torch's usual momentum of 0.1.
+    Norms with momentum 0, which converters leave behind, would keep statistics that do not match their inputs; during
+    training they have torch's default momentum of 0.1.
 
-    In two calls it is the same training where both have the same data: `until=k`, then `begun` with what that left.
+    Training can be split into two calls: `until=k`, then `begun` with its state. On the same data the result is the
+        same.
 
     Args:
-        learner: what to train, in place.
+        learner: the learner to train, in place.
         batches: the training data; an epoch is one pass over it.
-        recipe: how to train.
-        seed: of every random draw, together with `stage` and the position.
-        stage: a name for error messages, and so that stages of one run draw differently.
-        checkpoints: where to save the state; without it nothing is saved.
-        teacher: gives the logits to learn from where the recipe distils.
+        recipe: the training recipe.
+        seed: seed of every random draw, together with `stage` and the position.
+        stage: a name for error messages, which also makes stages of one run draw differently.
+        checkpoints: where to save the state; by default nothing is saved.
+        teacher: returns the logits to imitate if the recipe distils.
         on_step: called after every step.
         on_epoch: called after every epoch.
         world: the processes that share the batches; by default this one alone. `batches` and `recipe.batch_size` are
-            those of all together.
-        until: stop after so many of the recipe's epochs, at the learning rates of the whole.
-        begun: gives a training to go on with, on data that may be others: weights, optimiser and place in the
-            schedule. Asked where there is no checkpoint.
-        stopping: ends the training before, and chooses the epoch whose weights are left.
+            totals over all processes.
+        until: stop after this number of the recipe's epochs, at the learning rates of the whole recipe.
+        begun: returns an interrupted training to continue, possibly on other data: weights, optimizer and position in
+            the schedule. Called only without a checkpoint.
+        stopping: may end the training early, and selects the epoch whose weights are kept.
 
     Returns:
-        The widths and mean losses of all steps that were not left out, also those before a resume.
+        Widths and mean losses of all steps that were not skipped, including those before a resume.
 
     Raises:
-        TrainingError: a loss or gradient that is not a finite number, a loss that explodes (`bcnet.train.health`), or
-            no batch in an epoch.
-        RunError: a checkpoint that is damaged, belongs to something else, or cannot be written.
-        ProcessError: another process has gone.
+        TrainingError: a loss or gradient that is not finite, a diverging loss (`bcnet.train.health`), or an epoch
+            without batches.
+        RunError: a checkpoint is corrupt, belongs to something else, or cannot be written.
+        ProcessError: another process has ended.
     """
     world = world or ProcessGroup()
     run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world, until, begun, stopping)
@@ -134,7 +135,7 @@ def train(
 
 @contextmanager
 def _statistics_follow(module: nn.Module) -> Iterator[None]:
-    """In the block, no norm keeps the running statistics that it has."""
+    """Make norms discard the running statistics they have, within the block."""
     still = [part for part in module.modules() if isinstance(part, _NormBase) and part.momentum == 0]
     for norm in still:
         norm.momentum = _USUAL_MOMENTUM
@@ -146,7 +147,7 @@ def _statistics_follow(module: nn.Module) -> Iterator[None]:
 
 
 class _Run:
-    """The moving parts of one training run."""
+    """State of one training."""
 
     def __init__(
         self,
@@ -175,12 +176,12 @@ class _Run:
         self.teacher = teacher.eval() if teacher is not None else None
         self.device = next(learner.module.parameters()).device
         self.precision = resolve_precision(recipe.precision, self.device)
-        self.is_tried = recipe.precision != "auto" or self.precision != "bf16"  # a run has tried what it resolves
+        self.is_tried = recipe.precision != "auto" or self.precision != "bf16"  # "auto" tested bf16
         self.updates = Updates(learner.module, recipe, self.precision)
         self.reduction = Reduction(learner.module.parameters(), world)
         self.average = None if recipe.ema is None else moving_average(learner.module, recipe.ema)
         self.records = LossRecords(learner.num_groups)
-        self.loss = math.nan  # of the last good step looked at
+        self.loss = math.nan  # of the last good step that was checked
         self.begun = begun
         self.stopping = stopping
         self.best = BestEpoch()
@@ -190,12 +191,12 @@ class _Run:
         self.saver = Saver(checkpoints, self.total, world)
 
     def go(self, on_step: Callback | None, on_epoch: Callback | None) -> None:
-        """Train from `self.step` to the end; an epoch that was begun draws its order again and skips what is done."""
+        """Train from `self.step` to the end; a partial epoch draws its order again and skips the finished batches."""
         length = len(self.batches)
         for epoch in range(self.step // length, self.epochs):
             if self.is_over(epoch):
                 return
-            # Every draw is a function of seed, stage and position: no generator's state has to survive a kill.
+            # Every draw is a function of seed, stage and position, so no generator state has to be saved.
             order = derived_generator(self.seed, self.stage, "data", epoch)
             for position, (x, y) in enumerate(self.batches.epoch(order)):
                 if position < self.step - epoch * length:
@@ -208,7 +209,7 @@ class _Run:
         self.is_over(self.epochs)
 
     def is_over(self, epochs: int) -> bool:
-        """Return whether no more than these `epochs`, which are done, are trained; they may be the best so far."""
+        """Return whether training ends after these finished `epochs`; they may be the best so far."""
         if self.stopping is None:
             return False
         module = self.learner.module
@@ -220,14 +221,14 @@ class _Run:
         return epochs - self.best.epoch >= self.stopping.patience
 
     def train_on(self, x: Nest, y: Nest, epoch: int) -> Progress:
-        """One step on this process's inputs `x` `(share, ...)` and targets `y` `(share, ...)`, which may be none."""
+        """Take one step on this process's inputs `x` `(share, ...)` and targets `y` `(share, ...)`, possibly empty."""
         if not self.is_tried:
             self.is_tried = True
             if not computes_in(self.precision, self.learner.network, x, self.device):
                 self.precision = "fp32"
         lr = learning_rate(self.recipe, self.step, len(self.batches))
         terms = self.learner.plan(derived_generator(self.seed, self.stage, "widths", self.step))
-        torch.manual_seed(self.noise_seed(self.step))  # dropout takes no generator of its own
+        torch.manual_seed(self.noise_seed(self.step))  # dropout uses the global generator
         self.updates.begin()
         losses, classes = self.gradients(terms, x, y)
         self.updates.measure(self.step, terms, losses, classes)
@@ -237,7 +238,7 @@ class _Run:
         offender = self.updates.offender(seen)
         if offender is not None:
             self.stop(offender)
-        # A step that was left out trained nothing: neither its losses nor its channels are counted.
+        # A skipped step trained nothing: neither its losses nor its channels are counted.
         for good in (s for s in seen if not s.verdict.bad):
             for term, loss in zip(good.terms, good.losses, strict=True):
                 self.records.append(good.step, term.recorded, loss)
@@ -252,7 +253,7 @@ class _Run:
         return Progress(self.step, self.total, epoch + 1, self.epochs, self.loss, lr, skipped)
 
     def gradients(self, terms: tuple[Term, ...], x: Nest, y: Nest) -> tuple[torch.Tensor, int]:
-        """Leave the whole batch's gradients in the parameters; its losses `(terms,)`, and the number of classes."""
+        """Set the parameters' gradients for the whole batch; return losses `(terms,)` and the number of classes."""
         if images := count(y):
             losses = torch.zeros(len(terms), device=self.device)
             pieces = min(self.recipe.accumulate, images)
@@ -265,9 +266,10 @@ class _Run:
                 backward = partial(self.add_gradients, share)
                 losses += share * accumulate_gradients(terms, objective, backward, self.learner.passes)
             return self.reduction(losses, images, objective.classes)
-        # The last batch of an epoch may have fewer images than there are processes; all meet in the reduction.
+        # The last batch of an epoch may have fewer images than there are processes; all must take part in the
+        # reduction.
         none = torch.zeros(len(terms), device=self.device)
-        self.updates.scaler.scale(none)  # a gradient scaler is ready for its step after its first loss
+        self.updates.scaler.scale(none)  # a gradient scaler needs a loss before its first step
         return self.reduction(none, 0, 0)
 
     def add_gradients(self, share: float, loss: torch.Tensor) -> None:
@@ -275,7 +277,7 @@ class _Run:
         self.updates.backward(share * loss)
 
     def noise_seed(self, step: int) -> int:
-        """The seed of dropout: one of its own on every process, since all have other images."""
+        """Return the seed of dropout, different on every process, since each has other images."""
         own = (self.world.rank,) if self.world.rank else ()
         return derived_seed(self.seed, self.stage, "noise", step, *own)
 
@@ -287,7 +289,7 @@ class _Run:
         return logits
 
     def stop(self, seen: Seen) -> NoReturn:
-        """End the run at a step that went wrong; nothing of it reached the weights."""
+        """End the training at a failed step, which has not changed the weights."""
         widths = " and ".join(str(list(term.recorded)) for term in seen.terms if term.recorded)
         where = f" at widths {widths}" if widths else ""
         lr = learning_rate(self.recipe, seen.step, len(self.batches))
@@ -304,7 +306,7 @@ class _Run:
         )
 
     def state(self) -> Loaded:
-        """All that a run goes on from, as tensors by name and plain values."""
+        """Return everything needed to resume, as named tensors and plain values."""
         done = {f"records:{name}": tensor for name, tensor in self.records.tensors().items()}
         done |= {f"learner:{name}": tensor for name, tensor in self.learner.tensors().items()}
         return self.tensors() | done, {
@@ -316,7 +318,7 @@ class _Run:
         }
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Weights and optimiser."""
+        """Return weights and optimizer state."""
         module = self.learner.module
         tensors = {f"module:{name}": tensor for name, tensor in module.state_dict().items()}
         optimizer = optimizer_tensors(module, self.updates.optimizer)
@@ -326,7 +328,7 @@ class _Run:
         return tensors | {f"optimizer:{name}": tensor for name, tensor in optimizer.items()}
 
     def restore(self) -> None:
-        """Go on from the newest checkpoint; where there is none all processes start from rank 0's weights."""
+        """Resume from the newest checkpoint; without one, all processes start from rank 0's weights."""
         found = self.saver.newest()
         if found is not None:
             self.adopt(*found, source=self.saver.name)
@@ -336,7 +338,7 @@ class _Run:
         self.take_state_of_rank_zero()
 
     def go_on_with(self, begun: Begun) -> None:
-        """Take up weights, optimiser and scaler, at the step where its epochs end on the data of now."""
+        """Load weights, optimizer and scaler, at the step where its epochs end on the current data."""
         tensors, state = begun.state
         module = self.learner.module
         load_module(module, _section(tensors, "module"), "the training begun")
@@ -346,7 +348,7 @@ class _Run:
         self.step = begun.epochs * len(self.batches)
 
     def take_state_of_rank_zero(self) -> None:
-        """Have rank 0's weights and buffers on every process: batch norm's statistics are those of its images."""
+        """Copy rank 0's weights and buffers to every process: batch-norm statistics are those of its images."""
         if self.world.size > 1:
             self.world.check_same({"training step": self.step})
             found = self.world.tensors_from_rank_zero(self.state)
@@ -354,7 +356,7 @@ class _Run:
             self.adopt(*found, source="the first process's state")
 
     def adopt(self, tensors: Tensors, state: dict[str, Any], source: FilePath | str) -> None:
-        """Take up what `state` gave, and what people know as `source`."""
+        """Load the result of `state`; `source` names it in messages."""
         parts = {kind: _section(tensors, kind) for kind in ("module", "optimizer", "records", "learner")}
         load_module(self.learner.module, parts["module"], source)
         restore_optimizer(self.learner.module, self.updates.optimizer, parts["optimizer"])
@@ -376,12 +378,12 @@ class _Run:
             load_module(self.average, _section(tensors, "average"), source)
 
     def take_average(self) -> None:
-        """Put the moving average of the weights, where there is one, in the place of the last ones."""
+        """Replace the last weights by their moving average, if there is one."""
         if self.average is not None:
             load_module(self.learner.module, dict(self.average.module.state_dict()), "the moving average")
 
     def take_best(self) -> None:
-        """Put the weights of the best epoch, where one was looked for, in the place of the last ones."""
+        """Replace the last weights by those of the best epoch, if one was selected."""
         if self.stopping is not None:
             self.records.ended = (self.best.seen, self.best.epoch or self.best.seen)
             if self.best.weights:

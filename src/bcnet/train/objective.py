@@ -1,4 +1,4 @@
-"""The losses of paths on one batch, as a step and its replay both compute them."""
+"""Losses of paths on one batch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bcnet.train.learner import Learner
 from bcnet.train.recipe import Distillation, Recipe
 from bcnet.train.step import Pass
 
-_IN_PLACE = Distillation(temperature=1.0, weight=1.0)  # a path at full width teaches by its outputs alone, as they are
+_IN_PLACE = Distillation(temperature=1.0, weight=1.0)  # the full-width path teaches by its unsoftened outputs alone
 
 
 @contextmanager
 def told_of_batches(x: Nest) -> Iterator[None]:
-    """Say what to do where batch norm gets a single value for each channel."""
+    """Explain what to do if batch norm gets a single value per channel."""
     try:
         yield
     except ValueError as error:
@@ -35,7 +35,7 @@ def told_of_batches(x: Nest) -> Iterator[None]:
 
 @contextmanager
 def told_of_labels(outputs: Any, targets: Any) -> Iterator[None]:
-    """Say which labels there are where one is none of the network's classes."""
+    """Name the valid labels if a label is not one of the network's classes."""
     try:
         yield
     except IndexError as error:
@@ -50,12 +50,13 @@ def told_of_labels(outputs: Any, targets: Any) -> Iterator[None]:
 
 @dataclass
 class Objective:
-    """`objective(paths)` are the losses, scalars, of paths that share a pass.
+    """`objective(paths)` returns the losses, scalars, of paths that share a pass.
 
-    They meet inputs `x` `(batch, ...)` with targets `y`, labels `(batch,)` usually. `precision` is a resolved one;
-    `taught` are a teacher's logits `(batch, classes)` where there is one. `classes` is the number of logits, known
-    after the first call. `in_place` are the outputs of a path of this step that the others learn, where the strategy
-    has one.
+    They are computed for inputs `x` `(batch, ...)` with targets `y`, usually labels `(batch,)`. `precision` is a
+    resolved one. `taught` are a teacher's logits `(batch, classes)`, or None. `classes` is the number of logits, known
+    after the first call. `in_place` are the outputs of this step's teacher path, which the other paths imitate, or
+    None.
+
     """
 
     learner: Learner
@@ -68,7 +69,7 @@ class Objective:
     in_place: Any = None
 
     def __call__(self, paths: Pass) -> list[torch.Tensor]:
-        """The losses, with their graph."""
+        """Return the losses with their graph."""
         with autocast(self.precision, tensors(self.x)[0].device), told_of_batches(self.x):
             outputs = self.learner.forward(self.x, paths)
         with told_of_labels(outputs[0], self.y):

@@ -1,4 +1,4 @@
-"""Optimisers from recipes, and their state as named tensors."""
+"""Optimizers from recipes, and their state as named tensors."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _KEYS: Mapping[type, set[str]] = {
     torch.optim.AdamW: {"step", "exp_avg", "exp_avg_sq"},
 }
 STATES: Mapping[str, int] = {"sgd-nesterov": 1, "rmsprop": 2, "adamw": 2}
-"""Tensors of a parameter's size that an optimiser keeps."""
+"""Optimizer tensors of a parameter's size."""
 
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's optimiser over all trainable parameters; its learning rate is set anew every step."""
+    """Return the recipe's optimizer over all trainable parameters; the learning rate is set before every step."""
     groups = _decay_groups(module, recipe)
     if recipe.optimizer == "rmsprop":
         return torch.optim.RMSprop(groups, lr=recipe.lr, alpha=0.9, eps=1e-3, momentum=recipe.momentum)
     if recipe.optimizer == "adamw":
-        # On a GPU the count of steps has to live there: an update is undone without the host (`bcnet.train.guard`).
+        # On a GPU the step count must be on the device: updates are undone without the host (`bcnet.train.guard`).
         on_gpu = next(module.parameters()).is_cuda
         return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.momentum, 0.999), capturable=on_gpu)
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=True)
 
 
 def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimiser's state, `parameter name/state name` to tensor."""
+    """Return the optimizer state as `parameter name/state name` to tensor."""
     return {
         f"{name}/{key}": value
         for name, parameter in module.named_parameters()
@@ -42,10 +42,10 @@ def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def restore_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave, on each parameter's device and in its memory format.
+    """Restore the result of `optimizer_tensors`, on each parameter's device and in its memory format.
 
     Raises:
-        RunError: a state for a parameter that the module lacks, of another shape, or not all of it.
+        RunError: a state for an unknown parameter, of another shape, or incomplete.
     """
     parameters = dict(module.named_parameters())
     optimizer.state.clear()

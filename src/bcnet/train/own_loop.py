@@ -1,7 +1,7 @@
-"""The steps of a supernet in a training loop of somebody's own: their batches, their loss, their optimiser.
+"""Supernet steps for a custom training loop, with its own batches, loss and optimizer.
 
-What is drawn, which paths meet a batch and how their losses are weighed is as in every training here
-(`bcnet.train.step`); the records that the prior is learnt from, and the counts of channels, come along.
+Widths, paths and weights of losses are as in `bcnet.train.step`. The records that the prior is fitted to, and the
+counts of trained channels, are kept too.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 
 class SupernetSteps:
-    """Gradients of a supernet's steps, one after the other, for an optimiser over `supernet.parameters()`.
+    """Computes gradients of a supernet's steps, for an optimizer over `supernet.parameters()`.
 
-    Step `t` draws the same widths whatever came before, from `seed`. `counts` says how often each channel took part.
+    Step `t` draws the same widths from `seed` whatever came before. `counts` records how often each channel was
+    trained.
 
     Args:
-        supernet: what is trained.
-        strategy: which paths a step trains, BCNet's four by default.
-        seed: of the widths.
+        supernet: the supernet to train.
+        strategy: the paths of a step; by default BCNet's four.
+        seed: seed of the widths.
 
     Raises:
-        TrainingError: a strategy whose paths learn from each other's outputs, which a loop of one's own does not show.
+        TrainingError: a strategy whose paths learn from each other's outputs, which a custom loop does not expose.
 
     Example:
 
@@ -62,24 +63,24 @@ class SupernetSteps:
         self.step = 0
         self.counts = ChannelCounts(supernet.space)
         self._records = LossRecords(len(supernet.space.groups))
-        self._waiting: list[tuple[int, tuple[Term, ...], Tensor]] = []  # losses that are still on the device
+        self._waiting: list[tuple[int, tuple[Term, ...], Tensor]] = []  # losses still on the device
 
     def backward(
         self, loss_of: Callable[[nn.Module], Tensor], *, backward: Callable[[Tensor], object] = Tensor.backward
     ) -> Tensor:
-        """Add this step's gradients to the parameters: a path forward and backward, then the next.
+        """Add this step's gradients to the parameters, one path after the other.
 
         Args:
-            loss_of: your loss of a network on your batch, a scalar. It is called once for each path, with the model at
-                that path's widths, in training mode as you have set it.
-            backward: what goes back through a loss, where not `loss.backward()`: `lambda loss:
-                scaler.scale(loss).backward()`, or `self.manual_backward` in Lightning.
+            loss_of: returns your loss, a scalar, of a network on your batch. It is called once per path, with the model
+                at that path's widths, in the training mode that you have set.
+            backward: replaces `loss.backward()`: `lambda loss: scaler.scale(loss).backward()`, or
+                `self.manual_backward` in Lightning.
 
         Returns:
             The mean loss of the step's paths, a scalar on the device, without a graph.
 
         Raises:
-            TrainingError: a loss that is no scalar.
+            TrainingError: a loss that is not a scalar.
         """
         generator = derived_generator(self.seed, "own loop", "widths", self.step)
         terms = self.strategy.plan(self.supernet.space, generator)
@@ -99,9 +100,9 @@ class SupernetSteps:
 
     @property
     def records(self) -> LossRecords:
-        """Widths and mean losses of all steps so far; steps whose loss was no finite number are in `skipped`."""
+        """Return widths and mean losses of all steps so far; `skipped` lists steps whose loss was not finite."""
         if self._waiting:
-            values = torch.stack([means for _, _, means in self._waiting]).tolist()  # the device is waited for here
+            values = torch.stack([means for _, _, means in self._waiting]).tolist()  # synchronises with the device
             for (step, terms, _), losses in zip(self._waiting, values, strict=True):
                 if not all(map(math.isfinite, losses)):
                     self._records.skipped = (*self._records.skipped, step)
@@ -112,14 +113,14 @@ class SupernetSteps:
         return self._records
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the steps are, for a checkpoint of yours beside weights and optimiser."""
+        """Return the position of the steps, for a checkpoint that also holds weights and optimizer."""
         return {"step": self.step, "records": self.records.tensors(), "counts": self.counts.tensors()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there.
+        """Continue from the result of `state_dict`.
 
         Raises:
-            RunError: it is of another network.
+            RunError: it belongs to another network.
         """
         self.counts.restore(state["counts"])
         self._records = LossRecords.from_tensors(state["records"])

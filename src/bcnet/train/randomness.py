@@ -1,8 +1,8 @@
 """Randomness as a pure function of (seed, purpose, position).
 
-Step `t` of a stage draws its widths from a generator seeded by (seed, stage, "widths", t), epoch `e` orders and
-augments its images from (seed, stage, "data", e). Nothing random has to be stored to resume, and every process of a
-distributed run draws the same widths without a word.
+Step `t` of a stage draws its widths from a generator seeded with (seed, stage, "widths", t). Epoch `e` orders and
+augments its images with (seed, stage, "data", e). No random state has to be stored to resume, and all processes of a
+distributed run draw the same widths without communication.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 
 def derived_seed(*parts: int | str) -> int:
-    """A 63-bit seed that depends on every part, equal in every process and version.
+    """Return a 63-bit seed that depends on every part, equal in every process and version.
 
     Example: `derived_seed(0, "supernet", "widths", 12)`.
     """
@@ -24,13 +24,13 @@ def derived_seed(*parts: int | str) -> int:
 
 
 def derived_generator(*parts: int | str) -> torch.Generator:
-    """A CPU generator seeded by `derived_seed(*parts)`."""
+    """Return a CPU generator seeded with `derived_seed(*parts)`."""
     return torch.Generator().manual_seed(derived_seed(*parts))
 
 
 @contextmanager
 def own_global_randomness(device: torch.device) -> Iterator[None]:
-    """Give the caller's global generators back unchanged: dropout and stochastic depth can draw from nothing else."""
+    """Restore the caller's global generators after the block, since dropout and stochastic depth draw from them."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         yield

@@ -1,4 +1,4 @@
-"""Recipes: everything about an optimisation that a person may want to set, as one checked value."""
+"""Training recipes: all settings of an optimization as one validated value."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class _Frozen(BaseModel):
 
 
 class Cosine(_Frozen):
-    """Half a cosine from the recipe's `lr`, after warm-up, to `final_lr` at the very last step."""
+    """Half a cosine from the recipe's `lr`, after warm-up, to `final_lr` at the last step."""
 
     kind: Literal["cosine"] = "cosine"
     final_lr: float = Field(default=0.0, ge=0)
 
 
 class Steps(_Frozen):
-    """`lr` times `factor` for every milestone (in epochs) reached.
+    """`lr` times `factor` for every milestone (in epochs) passed.
 
     Example: VGG19 on CIFAR-10, `Steps(milestones=(160, 240), factor=0.1)`.
     """
@@ -62,14 +62,14 @@ class Exponential(_Frozen):
 
 
 class Distillation(_Frozen):
-    """Learning from a teacher's logits: `weight` is the teacher's share of the loss (Hinton et al., 2015)."""
+    """Distillation from a teacher's logits: `weight` is the teacher's share of the loss (Hinton et al., 2015)."""
 
     temperature: PositiveFloat = 4.0
     weight: float = Field(default=0.5, ge=0, le=1)
 
 
 class Crop(_Frozen):
-    """Random crops of the image with `padding` black pixels around it, and flips: small images.
+    """Random crops after zero padding of `padding` pixels, and horizontal flips; for small images.
 
     Example: CIFAR-10, `Crop(padding=4)`.
     """
@@ -80,7 +80,7 @@ class Crop(_Frozen):
 
 
 class AreaCrop(_Frozen):
-    """Random parts of `min_area` to all of the image's area, resized, flips, and shifted colours: big images.
+    """Random parts of `min_area` to all of the image's area, resized, with flips and colour jitter; for large images.
 
     Example: ImageNet, `AreaCrop(min_area=0.08, colour_jitter=0.4)`.
     """
@@ -96,23 +96,22 @@ Augmenting = Annotated[Crop | AreaCrop, Field(discriminator="kind")]
 
 
 class Recipe(_Frozen):
-    """The training of a network, or of a supernet (spec, section 7).
+    """Training of a network or a supernet (spec, section 7).
 
-    `lr` is the peak learning rate, for the batch size given. `momentum` is AdamW's first beta (the second is 0.999).
-    `weight_decay` holds for every parameter as in the paper, unless `decay_norm_and_bias` is off. `augmentation` is
-    what suits the data set where it is left out. `clip_norm` limits the gradient's L2 norm. `precision` "auto" takes
-    bf16 where the device computes in it and the network is computed rightly, fp16 on older GPUs, fp32 elsewhere.
+    `lr` is the peak learning rate for this batch size. `momentum` is AdamW's first beta (the second is 0.999).
+    `weight_decay` applies to every parameter, as in the paper, unless `decay_norm_and_bias` is off. `augmentation`
+    defaults to the data set's. `clip_norm` limits the gradient's L2 norm. `precision` "auto" takes bf16 if the device
+    supports it and computes the network correctly, fp16 on older GPUs, and fp32 otherwise.
 
-    `accumulate` computes a batch in so many parts, one after the other, for memory: batch norm then sees a part at a
-    time. `ema` ends with a moving average of the weights, and of batch norm's statistics, that keeps this share of
-    itself at each step; in the first ones less, `(1 + step) / (10 + step)`. `early_stopping` ends the training of a
-    final network after so many epochs in which its loss on the held-out images has not fallen, with the weights of the
-    best epoch; networks then train without these images.
+    `accumulate` splits each batch into parts that are computed one after the other, to save memory; batch norm then
+    sees one part at a time. `ema` ends with a moving average of weights and batch-norm statistics, of which this share
+    is kept at each step (at first less, `(1 + step) / (10 + step)`). `early_stopping` ends the training of a final
+    network after this number of epochs without a lower loss on held-out images, and keeps the weights of the best
+    epoch; networks then train without these images.
 
-    The settings named in `HEALTH` say what happens when training goes wrong (`bcnet.train.health`); a run goes on with
-    other ones. `on_bad_step` "skip" leaves steps out whose loss or gradient is no finite number, at most
-    `max_bad_steps` in a row. A loss above `explosion_factor` times its usual size for a while ends the run; None lets
-    it go on.
+    The settings in `HEALTH` control failed steps (`bcnet.train.health`) and may change when a run is resumed.
+    `on_bad_step` "skip" skips steps whose loss or gradient is not finite, at most `max_bad_steps` in a row. A loss
+    above `explosion_factor` times its usual size for several steps ends the run; None disables this check.
 
     Example: `Recipe(lr=0.1, batch_size=128, epochs=400, schedule=Steps(milestones=(160, 240)), weight_decay=1e-4)`.
     """
@@ -138,7 +137,7 @@ class Recipe(_Frozen):
     explosion_factor: float | None = Field(default=20.0, gt=1)
     distillation: Distillation | None = None
 
-    if not TYPE_CHECKING:  # type checkers know the fields
+    if not TYPE_CHECKING:  # type checkers read the fields
 
         def __init__(self, **values: Any) -> None:
             try:
@@ -160,7 +159,7 @@ class Recipe(_Frozen):
         return self
 
     def with_changes(self, changes: Mapping[str, Any]) -> Recipe:
-        """Return the same recipe with other values; a dot reaches inside.
+        """Return the recipe with other values; a dot addresses a nested field.
 
         Example: `recipe.with_changes({"epochs": 20, "schedule.final_lr": 1e-4})`.
 
@@ -174,10 +173,10 @@ class Recipe(_Frozen):
 
 
 def parse_recipe(document: Any, *, source: str = "the recipe") -> Recipe:
-    """A recipe from plain data, as YAML or JSON give it.
+    """Return a recipe from plain data, as read from YAML or JSON.
 
     Raises:
-        RecipeError: the key at fault, what was expected there, and what was got.
+        RecipeError: the key, the expected value, and the value received.
     """
     if not isinstance(document, Mapping):
         raise RecipeError(f"{source} must be a mapping of settings to values; got {type(document).__name__}")
@@ -188,17 +187,17 @@ def parse_recipe(document: Any, *, source: str = "the recipe") -> Recipe:
 
 
 def describe(error: ValidationError, known: tuple[str, ...] = ()) -> str:
-    """One line per fault of a pydantic error: the key, what was expected, what was got."""
+    """Return one line per fault of a pydantic error: the key, the expected value, and the value received."""
     return "; ".join(_describe_fault(fault, known) for fault in error.errors(include_url=False))
 
 
 def recipe_names() -> tuple[str, ...]:
-    """The names of the recipes that come with the library."""
+    """Return the names of the built-in recipes."""
     return tuple(sorted(f.name.removesuffix(".yaml") for f in _shelf().iterdir() if f.name.endswith(".yaml")))
 
 
 def load_recipe(name_or_path: str | Path) -> Recipe:
-    """A recipe by name (see `recipe_names`), or from a YAML file.
+    """Return a recipe by name (see `recipe_names`), or from a YAML file.
 
     Raises:
         RecipeError: no such recipe or file, not YAML, or not a recipe.
@@ -239,12 +238,12 @@ def _put(document: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(place, dict):
             raise RecipeError(f"recipe key {key!r}: {part!r} has no settings inside; set it directly")
     if len(outer) == 1 and outer[0] in _KINDS and last == "kind":
-        place.clear()  # the settings of one kind mean nothing to another
+        place.clear()  # settings of one kind do not apply to another
     place[last] = value
 
 
 def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
-    # Of `schedule` and `augmentation` pydantic names the kind as well: ("schedule", "cosine", "final_lr").
+    # pydantic names the kind of `schedule` and `augmentation` too: ("schedule", "cosine", "final_lr").
     parts = [str(part) for place, part in enumerate(fault["loc"]) if not (place == 1 and fault["loc"][0] in _KINDS)]
     key = ".".join(parts) or "settings"
     if fault["type"] == "extra_forbidden":
@@ -263,12 +262,12 @@ def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
         return f"key {key!r} is required, and missing"
     expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     if fault["type"] == "value_error" and not fault["loc"]:
-        return str(expected)  # of several keys at once, which the message names
+        return str(expected)  # a fault of several keys, which the message names
     return f"{key!r} must be {expected}; got {_show(fault['input'])}"
 
 
 def _show(value: Any) -> str:
-    """The value as a person wrote it, but for what would fill a page."""
+    """Return the value as the user wrote it, shortened if it is long."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits

@@ -1,4 +1,4 @@
-"""Loss records: the widths and mean losses of every training step, from which the prior is learnt (Eq. 12-14)."""
+"""Loss records: widths and mean loss of every training step, to which the prior is fitted (Eq. 12-14)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ARRAYS = {
 class LossRecords:
     """Growing arrays of `steps` `(n,)` int64, `widths` `(n, groups)` int32 and `losses` `(n,)` float32.
 
-    `skipped` are the steps without a record because they were bad and left out. `ended` are the epochs that were
-    trained, and the one whose weights are left, where early stopping was asked for.
+    `skipped` counts failed steps, which have no record. With early stopping, `ended` is (epochs trained, best epoch).
+
     """
 
     def __init__(self, num_groups: int) -> None:
@@ -44,17 +44,17 @@ class LossRecords:
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:
-        """The step of every record, shape `(n,)`."""
+        """Step of every record, shape `(n,)`."""
         return self._steps[: self._count]
 
     @property
     def widths(self) -> npt.NDArray[np.int32]:
-        """The widths of every record, shape `(n, groups)`."""
+        """Widths of every record, shape `(n, groups)`."""
         return self._widths[: self._count]
 
     @property
     def losses(self) -> npt.NDArray[np.float32]:
-        """The mean loss of every record, shape `(n,)`."""
+        """Mean loss of every record, shape `(n,)`."""
         return self._losses[: self._count]
 
     def append(self, step: int, widths: Widths, loss: float) -> None:
@@ -68,16 +68,16 @@ class LossRecords:
         self._count += 1
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Copies of the three arrays by name, and `skipped` as one."""
+        """Return copies of the three arrays by name, and `skipped` as an array."""
         arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in ("steps", "widths", "losses")}
         return arrays | {"skipped": torch.tensor(self.skipped, dtype=torch.int64)}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> LossRecords:
-        """The records that `tensors()` gave.
+        """Return the records from the result of `tensors()`.
 
         Raises:
-            RunError: arrays missing, of other types, or of shapes that do not belong together.
+            RunError: arrays are missing, of other types, or of inconsistent shapes.
         """
         for name, (kind, dims) in _ARRAYS.items():
             if name not in tensors:
@@ -100,7 +100,7 @@ class LossRecords:
         return records
 
     def save(self, path: Path, identity: Mapping[str, Any]) -> None:
-        """Write the records to a safetensors file, atomically, marked with whose they are."""
+        """Write the records to a safetensors file, atomically, marked with their identity."""
         write_tensors(path, self.tensors(), identity)
 
     @classmethod
@@ -108,6 +108,6 @@ class LossRecords:
         """Read what `save` wrote under the same identity.
 
         Raises:
-            RunError: the file is missing or damaged, or of another identity.
+            RunError: the file is missing, corrupt or of another identity.
         """
         return cls.from_tensors(read_tensors(path, identity)[0])

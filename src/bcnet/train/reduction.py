@@ -1,13 +1,13 @@
-"""One step on several processes: a single sum brings gradients, losses and image counts together.
+"""Gradient reduction over processes: one sum carries gradients, losses and image counts.
 
-Notation: process `r` has `n_r` of the batch's `n` images (`n_r` may be 0), and from them the gradient `g_r` and the
-losses `f_r` of their mean. The step on the whole batch has
+Notation: process `r` has `n_r` of the batch's `n` images (possibly 0), with gradient `g_r` and losses `f_r` of their
+mean. The step on the whole batch has
 
     g = sum_r n_r g_r / n,    f = sum_r n_r f_r / n,    n = sum_r n_r
 
-exactly, but for networks in which images meet: batch norm takes its statistics from each process's own images. A
-parameter that no path used has no gradient, and gets none (zeros would still decay and coast): processes with images
-take the same paths and know it, one without learns it from the others.
+exactly, except for networks in which images interact: batch norm uses the statistics of each process's own images. A
+parameter that no path used gets no gradient (zeros would still cause decay and momentum). Processes with images take
+the same paths and know these parameters; a process without images learns them from the others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bcnet.distributed import ProcessGroup
 
 
 class Reduction:
-    """Sums of one module's gradients over the processes of a world, in one flat buffer.
+    """Sums of a module's gradients over the processes of a world, in one flat buffer.
 
-    The buffer holds `[n, classes, losses (terms,), used (parameters,), gradients]`, in fp32, and is kept between steps.
+    The buffer holds `[n, classes, losses (terms,), used (parameters,), gradients]` in fp32 and is reused between steps.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], world: ProcessGroup) -> None:
@@ -33,18 +33,20 @@ class Reduction:
         self._buffer = torch.empty(0)
 
     def __call__(self, losses: torch.Tensor, images: int, classes: int) -> tuple[torch.Tensor, int]:
-        """Losses `(terms,)` of the whole batch and the number of classes, given those of this process's `images`.
+        """Return losses `(terms,)` of the whole batch and the number of classes, given those of this process's
+        `images`.
 
-        The gradients are replaced in place. Of a process with 0 images nothing counts; it alone waits for the device.
+        Gradients are replaced in place. A process with 0 images contributes nothing, and it alone synchronises with the
+        device.
 
         Raises:
-            ProcessError: another process has gone.
+            ProcessError: another process has ended.
         """
         if self._world.size == 1:
             return losses, classes
         head, gradients = self._sections(2 + len(losses) + len(self._parameters), losses.device)
         used = [float(parameter.grad is not None) for parameter in self._parameters]
-        known = move(torch.tensor([1.0, classes, *used]), losses.device)  # in one go
+        known = move(torch.tensor([1.0, classes, *used]), losses.device)  # one transfer
         head.copy_(torch.cat([known[:2], losses, known[2:]]))
         slots = self._slots(gradients)
         for slot, parameter in zip(slots, self._parameters, strict=True):
@@ -69,6 +71,6 @@ class Reduction:
         return self._buffer[:head], self._buffer[head:]
 
     def _slots(self, gradients: torch.Tensor) -> list[torch.Tensor]:
-        """The part of `gradients` that each parameter has, in its shape."""
+        """Return the part of `gradients` for each parameter, in its shape."""
         parts = torch.split(gradients, [parameter.numel() for parameter in self._parameters])
         return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]

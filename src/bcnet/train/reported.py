@@ -1,7 +1,7 @@
-"""Results that the paper reports for the recipes, and those measured here with them.
+"""Results that the paper reports for the recipes, and results measured here with them.
 
-The paper's figures are facts kept in `reported.yaml`. Ours come from CSV files with a row for each finished run, as
-`python -m studies.shared.result_row` writes them: `configuration`, `seed`, `searched_top1`, `final_epochs` and more.
+The paper's figures are in `reported.yaml`. Ours come from CSV files with one row per finished run, as written by
+`python -m studies.shared.result_row`: `configuration`, `seed`, `searched_top1`, `final_epochs` and more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEEDED = {"configuration", "seed", "searched_top1", "uniform_top1", "original_t
 
 @dataclass(frozen=True)
 class Reported:
-    """Test top-1 in percent at a budget, as the paper writes it; None where it says nothing."""
+    """Test top-1 in percent at a budget, as in the paper; None if not reported."""
 
     recipe: str
     model: str
@@ -37,7 +37,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class Measured:
-    """A finished run of ours: test top-1 in percent, the epochs it was given, and the file it is recorded in."""
+    """A finished run of ours: test top-1 in percent, its epochs, and the file that records it."""
 
     model: str
     data: str
@@ -53,7 +53,7 @@ class Measured:
 
 @cache
 def reported_results() -> tuple[Reported, ...]:
-    """Every result of the paper's tables, by recipe, network and falling budget."""
+    """Return every result of the paper's tables, by recipe, network and decreasing budget."""
     text = resources.files("bcnet.train").joinpath("reported.yaml").read_text(encoding="utf-8")
     recipes: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
     return tuple(
@@ -65,7 +65,7 @@ def reported_results() -> tuple[Reported, ...]:
 
 
 def measured_results(folder: Path) -> tuple[Measured, ...]:
-    """The finished runs recorded in the CSV files of a folder; other files there are no concern of this."""
+    """Return the finished runs in a folder's CSV files; other files are ignored."""
     runs = []
     for path in sorted(folder.glob("*.csv")):
         with path.open(newline="", encoding="utf-8") as file:

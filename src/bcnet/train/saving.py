@@ -1,7 +1,7 @@
-"""The saving of a training run's state.
+"""Checkpoints of a training.
 
-Of several processes rank 0 saves. It decides by its clock; what all have to do alike, looking at the losses so far,
-happens at the same steps everywhere, and rank 0 saves at such a step only.
+With several processes, rank 0 writes them. It decides by its clock, but only at steps where all processes check the
+losses anyway, since all must act alike.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ CHECKPOINT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The place and interval of checkpoints: `every_steps`, or after `every_seconds`, and always at the end.
+    """Place and interval of checkpoints: every `every_steps` or `every_seconds`, and at the end.
 
-    Where saving is slow it is done less often, so that it takes at most 2 % of the time.
-    `identity` names the run and stage; a file of another identity is refused.
+    If saving is slow it happens less often, so that it takes at most 2 % of the time. `identity` names the run and
+    stage; files of another identity are refused.
     """
 
     path: Path
@@ -33,7 +33,7 @@ class Checkpoints:
 
 
 class Saver:
-    """The checkpoints of one training run of `total` steps, if it has any."""
+    """Checkpoints of one training of `total` steps, possibly disabled."""
 
     def __init__(self, checkpoints: Checkpoints | None, total: int, world: ProcessGroup) -> None:
         self._checkpoints = checkpoints
@@ -44,15 +44,15 @@ class Saver:
 
     @property
     def name(self) -> str:
-        """Return what people know the newest checkpoint by."""
+        """Name of the newest checkpoint in messages."""
         return str(self._checkpoints.path) if self._checkpoints else "no checkpoint"
 
     def look_is_due(self, done: int) -> bool:
-        """Return whether to look at the losses of the `done` steps; several processes have to stop at the same one."""
+        """Return whether to check the losses after `done` steps; all processes must agree."""
         return self._is_regular(done) or (self._world.size > 1 and done % LOOK_EVERY_ELSEWHERE == 0)
 
     def save_is_due(self, done: int, look: bool) -> bool:
-        """Return whether to save after `done` steps, the last of which is looked at anyway if `look` is set."""
+        """Return whether to save after `done` steps; `look` means that the last one is checked anyway."""
         if self._checkpoints is None or not self._world.is_rank_zero:
             return False
         pause = max(self._checkpoints.every_seconds, 50 * self._save_seconds)
@@ -64,10 +64,10 @@ class Saver:
         return done == self._total or (every is not None and done % every == 0)
 
     def save(self, tensors: Tensors, state: dict[str, Any]) -> None:
-        """Write a checkpoint, and keep the one before it.
+        """Write a checkpoint and keep the previous one.
 
         Raises:
-            RunError: the file system refuses.
+            RunError: it cannot be written.
         """
         assert self._checkpoints is not None
         start = time.monotonic()
@@ -76,10 +76,10 @@ class Saver:
         self._save_seconds = self._last_save - start
 
     def newest(self) -> Loaded | None:
-        """Return what the newest good checkpoint holds, on every process; None where there is none.
+        """Return the newest valid checkpoint on every process; None without checkpoints.
 
         Raises:
-            RunError: there are some, and none is good.
+            RunError: no checkpoint is valid.
         """
         return self._world.tensors_from_rank_zero(self._read)
 

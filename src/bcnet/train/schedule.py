@@ -1,14 +1,14 @@
-"""The learning rate as a pure function of the step.
+"""Learning rate as a pure function of the step.
 
-Notation: `t` step from 0, `s` steps per epoch, `T = s * epochs` steps in all, `w = round(s * warmup_epochs)` warm-up
-steps, `e = t // s` the epoch.
+Notation: step `t` from 0, `s` steps per epoch, `T = s * epochs` steps in total, `w = round(s * warmup_epochs)` warm-up
+steps, epoch `e = t // s`.
 
     warm-up       eta(t) = lr * (t + 1) / (w + 1)                                         t < w
     cosine        eta(t) = final + (lr - final) * (1 + cos(pi * (t - w) / (T - 1 - w))) / 2
     step          eta(t) = lr * factor ^ #{milestones <= e}
     exponential   eta(t) = lr * factor ^ floor(e / every_epochs)
 
-The cosine is `lr` at step `w` and `final` at step `T - 1`, exactly.
+The cosine is exactly `lr` at step `w` and `final` at step `T - 1`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bcnet.train.recipe import Cosine, Recipe, Steps
 
 
 def learning_rate(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
-    """The learning rate of step `step`, in `[0, steps_per_epoch * epochs)`."""
+    """Return the learning rate of step `step`, in `[0, steps_per_epoch * epochs)`."""
     warmup = round(steps_per_epoch * recipe.warmup_epochs)
     if step < warmup:
         return recipe.lr * (step + 1) / (warmup + 1)

@@ -1,12 +1,12 @@
-"""One training step: which paths meet a batch, and one update from all of them (Eq. 10-11).
+"""Training step: the paths that see a batch, and one update from all of them (Eq. 10-11).
 
-Notation: `c` the widths drawn from the space, `c~ = l - c` their complement (the full width its own), `L(c, side)` the
-loss of a path on the batch. The complementary step minimises
+Notation: `c` are the widths drawn from the space, `c~ = l - c` their complement (full width is its own), `L(c, side)`
+the loss of a path on the batch. The complementary step minimises
 
     (L(c, LEFT) + L(c, RIGHT)) / 2 + (L(c~, LEFT) + L(c~, RIGHT)) / 2
 
-and trains every channel of a group equally often. A strategy lists such terms; each term is the mean of its paths,
-the terms are added.
+and trains every channel of a group equally often. A strategy returns such terms. A term is the mean over its paths;
+the loss is the sum of the terms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bcnet.space import Side, Widths, WidthSpace
 
 @dataclass(frozen=True)
 class Path:
-    """One sub-network of a supernet: widths counted from one side."""
+    """A sub-network of a supernet: widths and the side they are counted from."""
 
     widths: Widths
     side: Side
@@ -39,15 +39,15 @@ class Term:
 
 
 class Strategy(ABC):
-    """The paths that a step trains. `draws` widths are drawn per step, each giving its own terms.
+    """Selects the paths of each step. `draws` widths are drawn per step, each with its own terms.
 
-    `sides` are those it trains: only these may score widths. The terms are added, so that more draws are longer steps
+    `sides` are the sides it trains; only these may score widths. Terms are summed, so more draws give larger steps
     unless the learning rate is divided by their number.
 
     Example: `Unilateral(draws=4)` trains as many paths a step as `Complementary()`.
 
     Raises:
-        TrainingError: draws that are no int of at least 1.
+        TrainingError: `draws` is not a positive int.
     """
 
     sides: tuple[Side, ...] = (Side.LEFT, Side.RIGHT)
@@ -59,25 +59,28 @@ class Strategy(ABC):
 
     @abstractmethod
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
-        """The terms for widths drawn from the space."""
+        """Return the terms for widths drawn from the space."""
 
     def teacher(self, space: WidthSpace) -> Path | None:
-        """The path, first of a step and alone in its pass, whose outputs the others learn in place of the labels."""
+        """Return the first path of a step, alone in its pass, whose outputs replace the labels for the others.
+
+        Or None.
+        """
         return None
 
     def plan(self, space: WidthSpace, generator: torch.Generator) -> tuple[Term, ...]:
-        """Draw this step's widths uniformly and list all terms."""
+        """Draw this step's widths uniformly and return all terms."""
         drawn = [space.sample(generator) for _ in range(self.draws)]
         return tuple(term for widths in drawn for term in self.terms(space, widths))
 
 
 class Complementary(Strategy):
-    """BCNet: the widths and their complement, both from both sides (four paths, Eq. 11)."""
+    """BCNet: the widths and their complement, each from both sides (four paths, Eq. 11)."""
 
     bounded: ClassVar[bool] = False
 
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
-        """`c` and `c~`, LEFT and RIGHT each."""
+        """Return `c` and `c~`, each LEFT and RIGHT."""
         complement = space.complement(widths, bounded=self.bounded)
         return (
             Term(widths, _both_sides(widths)),
@@ -86,11 +89,13 @@ class Complementary(Strategy):
 
 
 class BoundedComplementary(Complementary):
-    """BCNetV2's complement, `l + c_min - c`: no path is narrower than the smallest choice `c_min` of a group.
+    """BCNetV2's complement, `l + c_min - c`: no path is narrower than a group's smallest choice `c_min`.
 
-    The two paths of a side overlap in `c_min` channels, so that those in the middle are trained more often than those
-    at the ends: with a smallest ratio of 0.2 the least and the most trained differ as 0.8 to 1, about as without a
-    complement. Without a smallest width it trains as `Complementary` does, but for the widths that `c_min` adds.
+    The two paths of a side overlap in `c_min` channels, so channels in the middle are trained more often than those at
+    the
+    ends: with a smallest ratio of 0.2 the least and most trained differ as 0.8 to 1, about as without a complement.
+        Without
+    a smallest width it equals `Complementary`, except for the widths that `c_min` adds.
     """
 
     bounded: ClassVar[bool] = True
@@ -100,7 +105,7 @@ class Bilateral(Strategy):
     """BCNet without the complementary strategy: the widths from both sides (two paths, Eq. 10)."""
 
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
-        """`c` LEFT and RIGHT."""
+        """Return `c`, LEFT and RIGHT."""
         return (Term(widths, _both_sides(widths)),)
 
 
@@ -110,14 +115,15 @@ class Unilateral(Strategy):
     sides = (Side.LEFT,)
 
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
-        """`c` LEFT."""
+        """Return `c`, LEFT."""
         return (Term(widths, (Path(widths, Side.LEFT),)),)
 
 
 class Sandwich(Unilateral):
-    """AutoSlim's supernet: the full width and the narrowest choices in every step, beside two random widths.
+    """AutoSlim's supernet: full width, the narrowest choices, and two random widths in every step.
 
-    By the labels only the full width is trained; its outputs are what the others learn (in-place distillation).
+    Only the full width learns from labels; the other paths imitate its outputs (in-place distillation).
+
 
     Sources: "Universally Slimmable Networks and Improved Training Techniques" and "AutoSlim" (Yu and Huang, 2019).
     """
@@ -126,22 +132,22 @@ class Sandwich(Unilateral):
         super().__init__(draws)
 
     def plan(self, space: WidthSpace, generator: torch.Generator) -> tuple[Term, ...]:
-        """The full width, which the others learn from, then the narrowest and the random ones."""
+        """Return the full width, which teaches the others, then the narrowest and the random widths."""
         ends = (*self.terms(space, space.full), *self.terms(space, space.narrowest))
         return (*ends, *super().plan(space, generator))
 
     def teacher(self, space: WidthSpace) -> Path | None:
-        """The path at full width."""
+        """Return the path at full width."""
         return Path(space.full, Side.LEFT)
 
 
 class UnilateralComplementary(Strategy):
-    """The complementary strategy on a unilateral supernet, which makes it worse (Fig. 2b)."""
+    """The complementary strategy on a unilateral supernet, which performs worse (Fig. 2b)."""
 
     sides = (Side.LEFT,)
 
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
-        """`c` and `c~`, LEFT each."""
+        """Return `c` and `c~`, each LEFT."""
         complement = space.complement(widths)
         return (
             Term(widths, (Path(widths, Side.LEFT),)),
@@ -163,7 +169,7 @@ Pass = tuple[Path, ...]  # paths that run forward and backward together
 
 
 def alone(paths: Sequence[Path]) -> list[tuple[int, ...]]:
-    """Every path in a pass of its own."""
+    """Return every path in its own pass."""
     return [(i,) for i in range(len(paths))]
 
 
@@ -173,18 +179,18 @@ def accumulate_gradients(
     backward: Callable[[torch.Tensor], object] = torch.Tensor.backward,
     passes: Callable[[Sequence[Path]], Sequence[tuple[int, ...]]] = alone,
 ) -> torch.Tensor:
-    """Add the gradient of `sum over terms of mean over paths of their losses` to the parameters; nothing is updated.
+    """Add the gradient of `sum over terms of mean over paths of their losses` to the parameters, without an update.
 
-    Every pass runs backward before the next runs forward, so that the peak memory is that of one pass.
+    Every pass runs backward before the next runs forward, so peak memory is that of one pass.
 
     Args:
         terms: the step.
-        losses_of: the losses, scalars, of paths that share a pass.
-        backward: what adds a loss's gradient to the parameters.
-        passes: divides all paths into passes, by their positions.
+        losses_of: returns the losses, scalars, of paths that share a pass.
+        backward: adds a loss's gradient to the parameters.
+        passes: groups all paths into passes, by index.
 
     Returns:
-        The mean loss of every term, shape `(terms,)`, on the device: no synchronisation yet.
+        The mean loss of every term, shape `(terms,)`, on the device, without synchronisation.
     """
     paths = [path for term in terms for path in term.paths]
     shares = [1 / len(term.paths) for term in terms for _ in term.paths]

@@ -1,4 +1,4 @@
-"""From gradients to weights: good steps update them, bad ones leave no trace; and moving averages of the weights."""
+"""Weight updates from gradients: good steps change the weights, failed ones do not; and moving averages of weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bcnet.train.step import Term
 
 @dataclass(frozen=True)
 class Measured:
-    """A step whose gradients were computed: losses `(terms,)` and the gradient's norm `()`, still on the device."""
+    """A step with computed gradients: losses `(terms,)` and the gradient's norm `()`, still on the device."""
 
     step: int
     terms: tuple[Term, ...]
@@ -31,7 +31,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Seen:
-    """A measured step once the host has looked at it."""
+    """A measured step after the host has read it."""
 
     step: int
     terms: tuple[Term, ...]
@@ -41,9 +41,9 @@ class Seen:
 
 
 class Updates:
-    """The optimiser of a training run, its gradient scaler, and the judgement of every step.
+    """Optimizer of a training, its gradient scaler, and the check of every step.
 
-    For each step: `begin`, gradients by `backward`, `measure`, `finish`.
+    Calls for each step: `begin`, `backward` for gradients, `measure`, `finish`.
     """
 
     def __init__(self, module: nn.Module, recipe: Recipe, precision: Precision) -> None:
@@ -56,10 +56,10 @@ class Updates:
         self._guard = Guard(module, self.optimizer)
         self._look_every = look_every(device, scaled=self.scaler.is_enabled())
         self._unseen: list[Measured] = []
-        self._bad = torch.zeros((), dtype=torch.bool, device=device)  # the newest unseen step must leave no trace
+        self._bad = torch.zeros((), dtype=torch.bool, device=device)  # set if the newest unchecked step failed
 
     def begin(self) -> None:
-        """Get ready for the gradients of a step."""
+        """Prepare for the gradients of a step."""
         self._guard.remember()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -68,28 +68,28 @@ class Updates:
         torch.autograd.backward(self.scaler.scale(loss))
 
     def measure(self, step: int, terms: tuple[Term, ...], losses: torch.Tensor, classes: int) -> None:
-        """Take note of the losses `(terms,)` and of the gradients, which are complete now."""
-        if self.scaler.is_enabled():  # the norm is told, and clipped, in the units of the loss
+        """Record the losses `(terms,)` and the norm of the complete gradients."""
+        if self.scaler.is_enabled():  # the norm is in units of the unscaled loss
             self.scaler.unscale_(self.optimizer)
         norm = nn.utils.get_total_norm([p.grad for p in self._module.parameters() if p.grad is not None])
         self._unseen.append(Measured(step, terms, losses, norm, classes))
 
     def finish(self, lr: float, *, look: bool) -> list[Seen]:
-        """Update the weights unless the step is bad; the steps looked at, which are all so far if `look` is set.
+        """Update the weights unless the step failed; return the checked steps (all unchecked ones if `look` is set).
 
-        Where one of them must end the run (see `offender`) the weights are those before it.
+        If one of them must end the run (see `offender`), the weights are those before it.
         """
         newest = self._unseen[-1]
-        # Momentum is made by the first update: before it there is nothing that a bad step could be undone to.
+        # The first update creates the momentum; before it there is no state to restore after a failed step.
         if look or len(self._unseen) >= self._look_every or not self.optimizer.state:
             seen = self._look()
             if seen[-1].verdict.bad or self.offender(seen):
                 self._guard.restore()
-                self.scaler.update()  # it has to hear of every step whose gradients it unscaled
+                self.scaler.update()  # it needs every step whose gradients it unscaled
             else:
                 self._update(lr, newest.norm)
             return seen
-        # The host does not wait: whether the step counts is decided on the device, by a number it multiplies with.
+        # The host does not wait: the device decides by a multiplier whether the step counts.
         bad = ~(newest.losses.isfinite().all() & newest.norm.isfinite())
         self._bad = bad | self._bad if self._recipe.on_bad_step == "stop" else bad
         with self._guard.undone_where(self._bad):
@@ -97,7 +97,7 @@ class Updates:
         return []
 
     def offender(self, seen: Sequence[Seen]) -> Seen | None:
-        """The step that must end the run: the first bad one, all after it having been undone, or else the newest."""
+        """Return the step that must end the run: the first failed one (all later ones are undone), or the newest."""
         first_bad = next((s for s in seen if s.verdict.bad and self._recipe.on_bad_step == "stop"), None)
         return first_bad or next((s for s in seen[-1:] if s.verdict.stop), None)
 
@@ -105,7 +105,7 @@ class Updates:
         rows = torch.stack([torch.cat([m.losses, m.norm[None]]) for m in self._unseen]).tolist()
         seen = []
         for measured, (*losses, norm) in zip(self._unseen, rows, strict=True):
-            # An fp16 gradient may overflow: the scaler leaves that step out and lowers its scale.
+            # An fp16 gradient may overflow: the scaler skips that step and lowers its scale.
             checked = 0.0 if self.scaler.is_enabled() and self.scaler.get_scale() > 1 else norm
             verdict = self.health.check(measured.step, losses, checked, measured.classes)
             seen.append(Seen(measured.step, measured.terms, tuple(losses), norm, verdict))
@@ -123,10 +123,10 @@ class Updates:
 
 
 def moving_average(module: nn.Module, decay: float) -> AveragedModel:
-    """An average of the weights of a module, and of its buffers, that keeps `decay` of itself at each update.
+    """Return a moving average of a module's weights and buffers that keeps `decay` of itself at each update.
 
-    After the first ones it keeps less, `(1 + n) / (10 + n)` after `n` of them, so that a training of a few hundred
-    steps does not end near its start.
+    At first it keeps less, `(1 + n) / (10 + n)` after `n` updates, so that a training of a few hundred steps does not
+    end near its start.
     """
     return AveragedModel(module, multi_avg_fn=_towards(decay), use_buffers=True)
 

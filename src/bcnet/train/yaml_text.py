@@ -1,4 +1,4 @@
-"""Untrusted YAML as plain data: nothing in it runs, refers to itself, or takes long to read."""
+"""Parse untrusted YAML as plain data, without executing anything, without references, in bounded time."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import yaml
 
 MOST_CHARACTERS = 65_536
-# Short tagged values, `!!int ''` for one, make PyYAML raise whatever its conversions meet.
+# Short tagged values such as `!!int ''` make PyYAML raise the errors of its conversions.
 _FAULTS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe loading without aliases, with which a few lines can describe more than a memory holds."""
+    """Safe loader that refuses aliases, with which a few lines can expand beyond any memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -21,11 +21,11 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """The data of a YAML text.
+    """Return the data of a YAML text.
 
     Raises:
-        ValueError: no YAML, an alias, a tag that makes an object, or more than 65,536 characters; the message is one
-            line that says what was got.
+        ValueError: invalid YAML, an alias, a tag that constructs an object, or more than 65,536 characters; the message
+            has one line.
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"{len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
