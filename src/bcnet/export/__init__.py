@@ -1,4 +1,4 @@
-"""The result outside of bcnet: in other formats, with a model card, on the hub, and how fast it is there."""
+"""Results for use outside of bcnet: exported files, model card, upload to the hub, and latency."""
 
 from bcnet.export.formats import FORMATS, format_of
 from bcnet.export.hub import push_run

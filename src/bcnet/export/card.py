@@ -1,4 +1,4 @@
-"""The model card: one page of Markdown about a network, with the figures of the run that found it."""
+"""Model card: a page of Markdown about a network, with the figures of its run."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ _LABELS = {"original": "original", "uniform": "Uniform (all layers narrowed alik
 
 
 def model_card(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> str:
-    """The card as Markdown, with the front matter that the Hugging Face hub reads.
+    """Return the card as Markdown, with the front matter that the Hugging Face hub reads.
 
-    `exports` are the files written so far, as `exports.json` holds them. Local folders are named by their last part.
+    `exports` are the files written so far, as in `exports.json`. Of local folders only the last part is named.
+
     """
     result = finished.result
     parts = [
@@ -71,7 +72,7 @@ def model_card(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> s
 
 
 def data_name(name: str) -> str:
-    """The name of a data set for others to read: without the folders of this machine."""
+    """Return the name of a data set without local folders."""
     kind, colon, place = name.partition(":")
     return f"{kind}:{place.rstrip('/').rpartition('/')[2]}" if colon and kind != "hf" else name
 
@@ -113,7 +114,7 @@ def _results(result: RunResult) -> str:
 
 
 def _inputs_said(facts: InputFacts) -> str:
-    """Return what `forward` takes, in words."""
+    """Describe the inputs of `forward`."""
     if isinstance(facts.inputs, Input):
         return facts.inputs.text.capitalize()
     if isinstance(facts.inputs, tuple):

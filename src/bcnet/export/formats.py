@@ -1,4 +1,4 @@
-"""The formats that a network is exported in, by name. To add one, write a `Format` and enter it here."""
+"""Export formats by name. To add one, subclass `Format` and register it here."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ FORMATS: Mapping[str, Format] = {
 
 
 def format_of(file: Path | None) -> str:
-    """The name of the format that a file's suffix stands for; ONNX where it stands for none."""
+    """Return the format of a file's suffix; ONNX for other suffixes."""
     name = "" if file is None else file.name
     return next((known for known, kind in FORMATS.items() if name.endswith(f".{kind.suffix}")), "onnx")

@@ -1,4 +1,4 @@
-"""Giving a network to others on the Hugging Face hub, with the user's own token and only when asked to."""
+"""Upload a network to the Hugging Face hub with the user's own token, on explicit request."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 def push_run(
     run: str | Path, exported: str | Path, repository: str, *, private: bool = True, client: Any = None
 ) -> str:
-    """Upload an exported file with the model card, the architecture and the result of its run, as one commit.
+    """Upload an exported file with the model card, the architecture and the run's result, as one commit.
 
-    The repository, `ORG/NAME`, is made where there is none: private unless `private` is False. The token is that of
+    The repository `ORG/NAME` is created if it does not exist: private unless `private` is False. The token is that of
     `hf auth login` or of the variable HF_TOKEN.
 
     Args:
         run: the run directory, with its model card.
-        exported: the file to give away.
-        repository: where to.
-        private: whether a repository made now is for its owner's eyes only.
-        client: what talks to the hub; by default a `huggingface_hub.HfApi`.
+        exported: the file to upload.
+        repository: name of the repository.
+        private: whether a new repository is private.
+        client: client of the hub; by default a `huggingface_hub.HfApi`.
 
     Returns:
-        The address of the commit.
+        The URL of the commit.
 
     Raises:
-        ExportError: no such name, no token, or a hub that cannot be reached or refuses.
+        ExportError: an invalid name, no token, or a hub that cannot be reached or refuses.
+
     """
     check_repository(repository)
     client = client if client is not None else hub_client()
@@ -63,7 +64,7 @@ def check_repository(name: str) -> None:
 
 
 def hub_client() -> Any:
-    """A client with the user's own token.
+    """Return a client with the user's own token.
 
     Raises:
         ExportError: there is no token.

@@ -1,4 +1,4 @@
-"""Exporting a finished run: written in another format, checked against PyTorch there, and only then kept."""
+"""Export of a finished run: the file is written, checked against PyTorch, and only then kept."""
 
 from __future__ import annotations
 
@@ -40,30 +40,32 @@ Taken = Literal["normalised images", "images in [0, 1]", "bytes"]
 _NAMES: Mapping[Taken, str] = MappingProxyType(
     {"normalised images": "network", "images in [0, 1]": "network_with_normalisation", "bytes": "network_of_bytes"}
 )
-_OTHER_SIZES = ((2.0, 2.0), (1.5, 1.0))  # times height and width, that an open size is tried at
+_OTHER_SIZES = ((2.0, 2.0), (1.5, 1.0))  # factors of height and width at which an open size is tested
 _COMPARED: tuple[Which, Which] = ("searched", "original")
 _BATCHES = (1, 2, 5)
 _ROUNDS = 50
 _WARMUP = 10
-_DRAWS = 64  # of a network that draws random numbers
-_FAR = 5.0  # standard errors between two means that chance leaves open
+_DRAWS = 64  # for a network that draws random numbers
+_FAR = 5.0  # largest difference of two means, in standard errors, that chance explains
 
 
 @dataclass(frozen=True)
 class Export:
-    """A file that was written, and how it was checked.
+    """A written file, and how it was checked.
 
     `size` and `original_size` are bytes, the latter of the original network in the same format. `difference` is the
-    largest one between an output of the file's and PyTorch's, on random inputs in batches of `batches`, relative to the
-    largest output; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set,
-    as was tried; with `from_size`, height and width, the file resizes images of these inside. Where the network's code
-    cannot have an open batch size and none was asked for, the file takes one input at once, and `fixed_batch` says why.
-    `milliseconds` are for one image, or for a batch where its size is fixed: of PyTorch, of the file in its runtime,
-    and of the original's file there.
+    largest difference between outputs of the file and of PyTorch, relative to the largest output, on random inputs in
+    batches of `batches`; `tolerance` is the allowed value. `open_size`: heights and widths are open, as was tested.
+    With `from_size` (height, width) the file resizes images of that size. If the network's code does not allow an open
+    batch and none was requested, the file takes one input at a time, and `fixed_batch` gives the reason. `milliseconds`
+    are per image, or per
+    batch of fixed size: PyTorch, the file in its runtime, and the original's file there.
 
-    An int8 file is compared on real inputs: `difference` is the root mean square of its outputs' differences over that
-    of PyTorch's outputs. `tests` has the test metric of "PyTorch" and of the "file", `arena` the bytes that
-    tflite-micro takes for it, where that is installed, `exceeded` says which limits of the run the file does not keep.
+    An int8 file is compared on real inputs: `difference` is the root mean square of the differences over that of
+        PyTorch's
+    outputs. `tests` has the test metric of "PyTorch" and the "file". `arena` are the bytes that tflite-micro needs for
+    it, if installed. `exceeded` lists limits of the run that the file exceeds.
+
     """
 
     path: Path
@@ -100,37 +102,38 @@ def export_run(
     threads: int = 1,
     data: Any = None,
 ) -> Export:
-    """Write the network that a finished run found in another format, and a model card.
+    """Write the network of a finished run in another format, and a model card.
 
-    The file is run by its own runtime and compared with PyTorch before it is put in its place. `model_card.md` in the
-    run directory says what the network is and takes, with the figures of the run.
+    The file is run by its own runtime and compared with PyTorch before it is kept. `model_card.md` in the run directory
+    describes the network and its inputs, with the figures of the run.
 
     Args:
         run: the run directory.
-        factory: makes the full network, where the run was given a module or a function.
+        factory: returns the full network, if the run was given a module or a function.
         format: `onnx`, `pt2`, `safetensors`, `litert`, `litert:int8`, `ncnn`, `mnn`, `executorch` or `executorch:int8`;
-            most need the extra of that name (`pip install 'bcnet[executorch]'`). int8 files are quantised by the
-            ranges of held-out training inputs and tested on the test data.
-        out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`
-            or `network_of_bytes.SUFFIX`, of an int8 file `network_int8.SUFFIX`.
-        with_normalisation: let the file take images in [0, 1] and normalise them itself.
-        takes_bytes: let the file take bytes (uint8), as decoders of images give them, and normalise them itself.
-        open_size: let the file take images of any height and width, where the network can.
-        from_size: let the file take bytes of this height and width, a camera's for instance, and resize them inside, as
-            the run's image files were.
-        opset: the version of ONNX's operators, by default that of PyTorch's exporter.
-        batch: the number of inputs that the file takes at once. Left out it is open; one for engines of phones, and for
-            networks whose code cannot have it open.
-        threads: CPU threads for the times.
-        data: the data, as for `bcnet.search`, for int8 files where the run was given data of your own.
+            most need the extra of that name (`pip install 'bcnet[executorch]'`). int8 files are calibrated on held-out
+            training inputs and tested on the test data.
+        out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`,
+            `network_of_bytes.SUFFIX`, or for int8 `network_int8.SUFFIX`.
+        with_normalisation: the file takes images in [0, 1] and normalises them.
+        takes_bytes: the file takes bytes (uint8), as image decoders return, and normalises them.
+        open_size: the file takes images of any height and width, if the network can.
+        from_size: the file takes bytes of this height and width, such as a camera's, and resizes them like the run's
+            image files.
+        opset: version of ONNX's operator set; default: that of PyTorch's exporter.
+        batch: number of inputs that the file takes at once. By default it is open; one for phone engines, and for
+            networks whose code does not allow an open batch.
+        threads: CPU threads for timing.
+        data: the data, as for `bcnet.search`, for int8 files if the run was given your own data.
 
     Raises:
-        ExportError: an unknown format, a package that is missing, a network that the format cannot hold, or a file that
-            gives other logits than PyTorch.
+        ExportError: an unknown format, a missing package, a network that the format cannot represent, or a file whose
+            outputs differ from PyTorch's.
         RunError: no finished run, or a file that cannot be written.
-        ModelError: see `bcnet.load`.
+        ModelError: as for `bcnet.load`.
 
     Example: `bcnet.export_run("runs/half", format="onnx", with_normalisation=True).path`
+
     """
     resizes = from_size is not None
     taken: Taken = "images in [0, 1]" if with_normalisation else "normalised images"
@@ -264,7 +267,7 @@ def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, name: 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The inputs that a file takes, and the networks that take them."""
+    """Inputs of a file, and the networks that take them."""
 
     finished: FinishedRun
     taken: Taken
@@ -272,11 +275,11 @@ class _Inputs:
 
     @property
     def name(self) -> str:
-        """The file name of such networks, without its end."""
+        """File name of such networks without its suffix."""
         return _NAMES[self.taken] + ("" if self.from_size is None else "_{}x{}".format(*self.from_size))
 
     def network(self, which: Which) -> nn.Module:
-        """The network with what it does to its inputs."""
+        """Return the network with its preprocessing."""
         network = self.finished.network(which)
         if self.taken == "normalised images":
             return network
@@ -286,10 +289,10 @@ class _Inputs:
         return nn.Sequential(Resize(self._read_resizing(), self.from_size), normalised).eval()
 
     def _read_resizing(self) -> Resizing:
-        """Return how the run's image files were resized.
+        """Return the resizing of the run's image files.
 
         Raises:
-            ExportError: they were not, or not by the library; or no image has the height and width asked for.
+            ExportError: they were not resized, or not by the library; or no image has the requested height and width.
         """
         resizing = Resizing.read(self.finished.input.preparation)
         if resizing is None:
@@ -303,9 +306,9 @@ class _Inputs:
         return resizing
 
     def draw(self, count: int, factors: tuple[float, float] = (1.0, 1.0)) -> Nest:
-        """Random inputs, images in the range of normalised ones and of those in [0, 1] alike.
+        """Return random inputs, within the range of normalised images and of images in [0, 1].
 
-        `factors` are of height and width, for an image.
+        `factors` scale height and width of an image.
         """
         generator = derived_generator(self.finished.settings.seed, "export")
         found = self.finished.input.draw_random(count, generator)
@@ -319,7 +322,7 @@ class _Inputs:
         return torch.rand(shape, generator=generator)
 
     def check_sizes(self, network: nn.Module) -> None:
-        """Raise ExportError unless an input is an image, and the network takes it in other sizes."""
+        """Raise ExportError unless an input is an image and the network accepts other sizes."""
         if len(self.finished.input.by_name) != 1 or len(self.finished.input.shape) != 3:
             shapes = ", ".join(str(one.shape) for one in self.finished.input.by_name.values())
             raise ExportError(f"--open-size is for one image (channels, height, width); the network takes {shapes}")
@@ -354,10 +357,11 @@ def _difference(
     chosen: Format,
     tried: Sequence[Nest],
 ) -> float:
-    """Largest difference of the file's outputs from PyTorch's, relative to the largest output (at least 1).
+    """Return the largest difference between outputs of the file and of PyTorch, relative to the largest output (at
+    least 1).
 
-    Where the network draws random numbers in eval mode, the mean of many draws of the file is compared with the mean of
-    as many of PyTorch, beyond what their number leaves to chance.
+    For networks that draw random numbers in eval mode, means over many draws of both are compared, beyond their
+    standard errors.
     """
     worst = 0.0
     for images in tried:
@@ -373,7 +377,7 @@ def _difference(
             )
         for one, other, left in zip(expected, found, map(torch.add, chance, more), strict=True):
             for what, output in (("PyTorch", one), (chosen.runtime, other)):
-                if not output.isfinite().all():  # max() would drop a NaN, and any file would pass
+                if not output.isfinite().all():  # max() ignores NaN
                     advice = "look for a logarithm, a root or a division in forward() that some inputs leave undefined"
                     if what != "PyTorch":
                         advice = f"PyTorch's are finite: take another --format, or {advice}"
@@ -392,7 +396,7 @@ def _difference(
 
 
 def _means(draw: Callable[[], Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return the mean of every output over many draws and what these leave to chance; one draw where two are equal."""
+    """Return the mean of every output over many draws with its standard error; one draw if two are equal."""
     with seed_globally(0):
         draws = [tree_leaves(draw()) for _ in range(2)]
         if all(torch.equal(one, other) for one, other in zip(*draws, strict=True)):
@@ -423,7 +427,7 @@ def _times(
 
 
 def _record(finished: FinishedRun, export: Export) -> None:
-    """Remember the export in the run, in place of the last one of its kind."""
+    """Record the export in the run, replacing the previous one of its kind."""
     kind = (export.format, export.takes, export.from_size)
     others = [e for e in _known_exports(finished) if (e["format"], e["takes"], _size_of(e)) != kind]
     inside = export.path.resolve().is_relative_to(finished.path.resolve())
@@ -440,4 +444,4 @@ def _size_of(entry: Mapping[str, Any]) -> tuple[int, int] | None:
 def _known_exports(finished: FinishedRun) -> list[dict[str, Any]]:
     file = finished.path / names.EXPORTS
     entries = read_document(file)["exports"] if file.exists() else []
-    return [entry for entry in entries if "takes" in entry]  # of earlier versions some have not
+    return [entry for entry in entries if "takes" in entry]  # some entries of earlier versions lack it

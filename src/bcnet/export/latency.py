@@ -1,7 +1,7 @@
-"""Latency as people have it: original, Uniform and searched network timed in turns on this device.
+"""Measured latency: the original, Uniform and searched networks timed in turns on this device.
 
-The searched widths rounded to multiples of 8 are timed with them, since whether that pays differs from device to
-device. Times depend on shapes and not on weights: the rounded network has fresh ones.
+The searched widths rounded to multiples of 8 are timed too, since devices differ in whether they are faster. Times
+depend on shapes, not on weights, so the rounded network has random weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 from bcnet.train import derived_generator
 
-BACKENDS = tuple(name for name in ENGINES if name != "cuda")  # torch runs on either device
+BACKENDS = tuple(name for name in ENGINES if name != "cuda")  # torch runs on both devices
 MULTIPLE = 8
 _NETWORKS: tuple[Which, ...] = ("original", "uniform", "searched")
 _ROUNDED = "rounded"
@@ -39,10 +39,10 @@ _ROUNDED = "rounded"
 
 @dataclass(frozen=True)
 class Latency:
-    """Times of one batch, in milliseconds, for each network: "original", "uniform", "searched" and "rounded".
+    """Times of one batch in milliseconds for each network: "original", "uniform", "searched" and "rounded".
 
-    `macs_ratio` is of the original, `widths` are one per group. "rounded" is the searched network with widths that are
-    multiples of 8; it is absent where the searched ones already are.
+    `macs_ratio` is relative to the original, and `widths` are one per group. "rounded" is the searched network with
+    widths rounded to multiples of 8; it is absent if they are multiples already.
     """
 
     backend: str
@@ -55,7 +55,10 @@ class Latency:
 
     @property
     def verdict(self) -> str:
-        """Say in one sentence whether multiples of 8 pay on this device. Quartiles that overlap tell nothing apart."""
+        """Return a sentence on whether multiples of 8 are faster on this device.
+
+        Overlapping quartiles count as equal.
+        """
         if _ROUNDED not in self.milliseconds:
             return f"The searched widths are multiples of {MULTIPLE} already."
         exact = self.milliseconds["searched"]
@@ -71,7 +74,7 @@ class Latency:
         return f"Multiples of {MULTIPLE} make no difference here that can be told from the spread: {change}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as in `latency.json`."""
+        """Return plain data, as in `latency.json`."""
         return dataclasses.asdict(self) | {
             "widths": {name: list(widths) for name, widths in self.widths.items()},
             "verdict": self.verdict,
@@ -89,28 +92,29 @@ def measure_latency(
     warmup: int = 10,
     device: str = "cpu",
 ) -> Latency:
-    """Time the networks of a finished run against each other, and keep the times in its `latency.json`.
+    """Time the networks of a finished run against each other, and store the times in its `latency.json`.
 
-    After `warmup` rounds that do not count, each of `rounds` rounds times every network once, in a rotating order.
+    After `warmup` uncounted rounds, each of `rounds` rounds times every network once, in a rotating order.
 
     Args:
         run: the run directory.
-        factory: makes the full network, where the run was given a module or a function.
-        backend: `torch` runs the plain networks as PyTorch does, `onnxruntime`, `openvino`, `litert`, `ncnn`, `mnn` and
-            `executorch` the files that are exported for them, on the CPU (an extra each), `litert:int8` and
-            `executorch:int8` quantised ones.
+        factory: returns the full network, if the run was given a module or a function.
+        backend: `torch` runs the networks in PyTorch; `onnxruntime`, `openvino`, `litert`, `ncnn`, `mnn` and
+            `executorch` run the exported files on the CPU (an extra each); `litert:int8` and `executorch:int8` run
+            quantised files.
         threads: CPU threads.
         batch: images at once.
-        rounds, warmup: how often.
+        rounds, warmup: numbers of rounds.
         device: `cpu` or `cuda`, for `torch`.
 
     Raises:
-        ExportError: a setting out of range, or a package that is missing.
-        RecipeError: torch has no such device here.
+        ExportError: a setting out of range, or a missing package.
+        RecipeError: torch does not have the device here.
         RunError: no finished run.
-        ModelError: see `bcnet.load`.
+        ModelError: as for `bcnet.load`.
 
     Example: `bcnet.measure_latency("runs/half", threads=4).milliseconds["searched"].median`
+
     """
     _check(backend, device, threads=threads, batch=batch, rounds=rounds)
     finished = FinishedRun.read(run, factory)
@@ -122,7 +126,7 @@ def measure_latency(
 def time_networks(
     finished: FinishedRun, *, backend: str, threads: int, batch: int, rounds: int, warmup: int, device: str
 ) -> Latency:
-    """`measure_latency` of a run that is open."""
+    """Implement `measure_latency` for an open run."""
     place = check_device(device)
     space = finished.space()
     networks, widths = _networks(finished, space)
@@ -146,15 +150,15 @@ def time_networks(
 
 
 def installed_backends() -> list[str]:
-    """Return the engines that are installed here, PyTorch first."""
+    """Return the installed engines, PyTorch first."""
     return [name for name in BACKENDS if engine_of(name).is_installed]
 
 
 def read_latencies(run: str | Path) -> list[dict[str, Any]]:
-    """The measurements kept in a run directory, as `Latency.to_dict` gives them; none where there are none.
+    """Return the measurements stored in a run directory, as from `Latency.to_dict`; possibly none.
 
     Raises:
-        RunError: the file is damaged.
+        RunError: the file is corrupt.
     """
     file = Path(run) / names.LATENCIES
     return list(read_document(file)["measurements"]) if file.exists() else []
@@ -171,9 +175,9 @@ def _networks(finished: FinishedRun, space: WidthSpace) -> tuple[dict[str, nn.Mo
 
 
 def _countable(finished: FinishedRun, searched: Cost) -> Budget:
-    """The run's budget as far as its files can be counted with: limits on a measure of one's own need one's code.
+    """Return the part of the run's budget that its files can compute; custom measures need the user's code.
 
-    Where there is no other, the multiply-adds of the searched network are the limit.
+    If nothing remains, the multiply-adds of the searched network are the limit.
     """
     budget = finished.settings.budget
     if budget.macs is None and budget.params is None:
@@ -192,7 +196,7 @@ def _check(backend: str, device: str, **counts: Any) -> None:
 
 
 def _keep(run: Path, latency: Latency) -> None:
-    """Add the measurement, in place of the last one of the same kind."""
+    """Store the measurement, replacing the previous one of the same kind."""
     keys = ("backend", "device", "threads", "batch")
     now = latency.to_dict()
     others = [m for m in read_latencies(run) if any(m[key] != now[key] for key in keys)]
@@ -200,10 +204,11 @@ def _keep(run: Path, latency: Latency) -> None:
 
 
 def round_widths(space: WidthSpace, widths: Widths, multiple: int, budget: Budget) -> Widths:
-    """The nearest multiples of `multiple` (and of each group's unit), at most full, within the budget where possible.
+    """Return the nearest multiples of `multiple` (and of each group's unit), at most full width, within the budget if
+    possible.
 
-    While the budget is exceeded the group that was widened most, for its size, goes one step down, to the multiple
-    below its width in `widths`. A group narrower than one multiple keeps one, so that the result may exceed the budget.
+    While the budget is exceeded, the group that was widened most, relative to its size, is narrowed to the multiple
+    below its width in `widths`. A group narrower than one multiple keeps one, so the result may exceed the budget.
     """
     found = [
         _nearest(group.max_width, math.lcm(group.unit, multiple), width)
@@ -225,7 +230,7 @@ def round_widths(space: WidthSpace, widths: Widths, multiple: int, budget: Budge
 
 
 def _nearest(full: int, step: int, width: int) -> int:
-    """A full width stays full, multiple or not: narrowing the original's width is no rounding."""
+    """Return the nearest multiple; full width is kept, since narrowing the original's width is not rounding."""
     if width == full or step > full:
         return full
     return min(max(step, (width + step // 2) // step * step), full)

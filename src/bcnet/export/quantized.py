@@ -1,4 +1,4 @@
-"""int8 files, checked on real inputs: quantised outputs differ from PyTorch's, and what counts is the task's metric."""
+"""Check int8 files on real inputs by the task's metric, since quantised outputs differ from PyTorch's."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from bcnet.tasks import Task, task_described
 from bcnet.tflite.converter import Converter
 from bcnet.tflite.litert import FileNetwork
 
-MOST_OFF = 0.5  # of the outputs' root mean square: what nonsense exceeds and a quantised network does not
+MOST_OFF = 0.5  # of the outputs' root mean square; broken files exceed it, quantised networks do not
 _SAMPLES = 256
 
 
 @dataclass(frozen=True)
 class RealInputs:
-    """The data of a run, as an exported network takes it: held-out training inputs `(samples, 1, ...)`, and the test.
+    """The data of a run as inputs of an exported network: held-out training inputs `(samples, 1, ...)`, and the test
+    data.
 
-    `back` brings the data's normalised images back to [0, 1], for files that normalise.
+    `back` converts normalised images back to [0, 1], for files that normalise.
+
     """
 
     samples: Nest
@@ -42,7 +44,7 @@ class RealInputs:
         """Open the data of a finished run.
 
         Raises:
-            ExportError: the run was given data of the user's own, and `data` is None.
+            ExportError: the run was given the user's own data, and `data` is None.
             DataError: the data cannot be read.
         """
         settings = finished.settings
@@ -68,10 +70,10 @@ class RealInputs:
         return cls(samples, parts, source.task, back)
 
     def difference(self, network: nn.Module, file: Runner) -> float:
-        """Return how far the outputs lie from PyTorch's on the samples, as a share of these.
+        """Return the difference from PyTorch's outputs on the samples, as a share of these.
 
         Raises:
-            ExportError: NaN, or outputs that have nothing to do with PyTorch's.
+            ExportError: NaN, or outputs unrelated to PyTorch's.
         """
         count = len(_leaves(self.samples)[0])
         squares = total = 0.0
@@ -100,7 +102,7 @@ class RealInputs:
 
 
 class _Denormalise(nn.Module):
-    """Brings normalised images back to [0, 1]."""
+    """Converts normalised images back to [0, 1]."""
 
     mean: torch.Tensor
     std: torch.Tensor
@@ -114,12 +116,12 @@ class _Denormalise(nn.Module):
         self.register_buffer("std", torch.tensor(normaliser.std).view(-1, 1, 1))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Images in [0, 1]."""
+        """Return images in [0, 1]."""
         return images * self.std + self.mean
 
 
 def arena_of(content: bytes) -> int | None:
-    """Return the bytes that tflite-micro takes for a file; None where it is not installed or has no such operator."""
+    """Return the bytes that tflite-micro needs for a file; None if it is not installed or lacks an operator."""
     with Converter() as converter:
         if "tflite-micro" not in converter.versions():
             return None
@@ -130,7 +132,8 @@ def arena_of(content: bytes) -> int | None:
 
 
 def exceeded_limits(finished: FinishedRun, size: int, arena: int | None) -> tuple[str, ...]:
-    """Return what a file of `size` bytes takes beyond the run's limits on arena and flash: normalisation takes some."""
+    """Return the run's limits on arena and flash that a file of `size` bytes exceeds, as added normalisation may
+    cause."""
     budget = finished.settings.budget
     original = finished.result.networks["original"].others
     found = []

@@ -1,4 +1,4 @@
-"""Times of calls as people read them: milliseconds, the median and the quartiles."""
+"""Timing of calls in milliseconds: median and quartiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Timing:
 def time_in_turns(
     calls: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int, device: str = "cpu"
 ) -> dict[str, Timing]:
-    """Time every call `rounds` times, in turns whose order rotates, after `warmup` rounds that do not count."""
+    """Time every call `rounds` times in turns with rotating order, after `warmup` uncounted rounds."""
     arms = {name: (prepare_nothing, call) for name, call in calls.items()}
     taken = in_turns(lambda _: arms, Pace.of_rounds(rounds), warmup=warmup, device=device)
     timings = {}

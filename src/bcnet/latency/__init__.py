@@ -1,4 +1,4 @@
-"""Latency: networks of random widths timed on an engine, here or elsewhere, and the model fitted to their times."""
+"""Latency models: networks of random widths are timed on an engine, here or elsewhere, and a model is fitted."""
 
 from bcnet.costs import TimedNetwork
 from bcnet.latency.bundle import latency_from, write_bundle

@@ -1,8 +1,8 @@
-"""Calibration on a device that is not this one: networks as files with a script that times them, and the times read.
+"""Calibration on another device: a bundle of network files with a timing script, and a reader of its times.
 
-The times are a CSV with a line for a network, whoever took them: the script of a bundle, a board, a simulator. Its
-columns are `widths`, one for each group in their order, separated by spaces, and `milliseconds` of a batch. `noise`, a
-share, and `device`, which says where they are from, may be left out, and `engine`, `threads` and `batch` as well.
+Times are a CSV with one line per network, from the bundle's script, a board or a simulator. Columns: `widths`, one per
+group in order, separated by spaces, and `milliseconds` of a batch. Optional: `noise` (a share), `device` (a
+description), `engine`, `threads` and `batch`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bcnet.supernet import build
 
 NETWORKS = 36
 _CSV = "times are a CSV with the columns widths and milliseconds"
-LEAST = 2 * FOLDS  # networks that cross-validation says anything of
+LEAST = 2 * FOLDS  # fewest networks for a meaningful cross-validation
 
 
 def write_bundle(
@@ -51,23 +51,24 @@ def write_bundle(
 ) -> Path:
     """Write files of networks of random widths in the engine's format, and a script that times them on the device.
 
-    The script, measure.py, needs numpy and the engine (executorch needs torch too). What it writes is for
+    The script, measure.py, needs numpy and the engine (executorch also needs torch). Its output is read by
     `latency_from`.
 
     Args:
         model: the network.
-        example_input: what its `forward` takes, `(batch, ...)`; of several inputs a tuple, or a dict by name.
-        folder: a new or empty one.
-        latency: engine (one that runs files, of `bcnet.machine.measure.CALLS`), threads and batch.
-        space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
-        networks: how many.
-        seed: of the widths.
+        example_input: an input `(batch, ...)` of its `forward`; several inputs as a tuple, or a dict by name.
+        folder: a new or empty folder.
+        latency: engine (one that runs files, see `bcnet.machine.measure.CALLS`), threads and batch.
+        space: the model's width space; default: `WidthSpace.trace(model, example_input)`.
+        networks: number of networks.
+        seed: seed of the widths.
 
     Returns:
-        The script.
+        The path of the script.
 
     Raises:
-        ExportError: the engine runs no files, the network cannot be exported, or the folder is not empty.
+        ExportError: the engine does not run files, the network cannot be exported, or the folder is not empty.
+
     """
     if latency.engine not in measure.CALLS:
         known = ", ".join(measure.CALLS)
@@ -103,24 +104,25 @@ def write_bundle(
 
 
 def _facts(tensor: torch.Tensor) -> dict[str, Any]:
-    """Return what the script draws an input from; integers are below `high`."""
+    """Return the facts from which the script draws an input; integers are below `high`."""
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."), "high": upper_bound(tensor)}
 
 
 def latency_from(
     times: str | Path, space: WidthSpace, latency: Latency | None = None, *, path: str | Path | None = None
 ) -> Latency:
-    """The measure of a device, with a model that is fitted to times that were taken there.
+    """Return the latency measure of a device, with a model fitted to times taken there.
 
     Args:
         times: the CSV (see `bcnet.latency.bundle`).
         space: the network's width space.
-        latency: engine, threads and batch, where the file does not say them.
-        path: a file to keep it in, which `bcnet.costs.read_latency` and `--latency-model` read.
+        latency: engine, threads and batch, if the file lacks them.
+        path: file to store the measure in, for `bcnet.costs.read_latency` and `--latency-model`.
 
     Raises:
-        BudgetError: no such file, or one that holds something else: the first wrong line is named; too few networks, or
-            times that say nothing.
+        BudgetError: no such file, an invalid line (the first one is named), too few networks, or times that do not
+            depend on widths.
+
     """
     file = Path(times)
     found: dict[tuple[int, ...], list[tuple[float, float]]] = defaultdict(list)
@@ -170,7 +172,7 @@ def _rows(file: Path) -> list[tuple[int, Mapping[str, str]]]:
 
 
 def _resolve_measure(said: Mapping[str, str], latency: Latency | None, file: Path) -> Latency:
-    """Return what the file says it is of, else what was asked for."""
+    """Return the measure that the file names, or the requested one."""
     given: dict[str, Any] = {"engine": said["engine"]} if said["engine"] else {}
     for name in ("threads", "batch"):
         if said[name]:

@@ -1,7 +1,8 @@
-"""Calibration: a latency model from the times of some tens of whole networks of random widths.
+"""Calibration: a latency model from the times of some tens of whole networks with random widths.
 
-Networks are added until the error on those that the fit has not seen no longer falls, or is small. A calibration that
-is stopped, or ends because the machine is too busy, goes on with the times that it has taken before.
+Networks are added until the error on unseen networks is small or stops decreasing. A calibration that is interrupted,
+or stops on a busy machine, continues with the times already taken.
+
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from bcnet.nests import Nest, arguments, join_batches, map_tensors
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 
-# Networks that are timed: at first, as many more where the fit is not good yet, and in all.
+# Networks that are timed: at first, in each further step, and at most.
 FIRST = 24
 MORE = 12
 MOST = 60
-GOOD = 0.02  # a median error that needs no more networks
-_IN_VAIN = 200  # draws without a network that is new
+GOOD = 0.02  # median error that needs no more networks
+_IN_VAIN = 200  # draws without a new network
 
 
 def calibrate(
@@ -54,24 +55,25 @@ def calibrate(
 
     Args:
         model: the network.
-        example_input: what its `forward` takes, `(batch, ...)`; of several inputs a tuple, or a dict by name.
-        latency: engine, threads and batch, `bcnet.costs.Latency("onnxruntime", threads=2)`; PyTorch on one thread
-            where nothing is said.
-        space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
-        path: a file to keep it in, which `bcnet.costs.read_latency` and `--latency-model` read. Until it is there, a
-            file beside it, `unfinished(path)`, keeps the times that are taken, and the same call goes on with them.
-        seed: of the widths.
-        on_measured: is told of all networks that are timed so far.
+        example_input: an input `(batch, ...)` of its `forward`; several inputs as a tuple, or a dict by name.
+        latency: engine, threads and batch, such as `bcnet.costs.Latency("onnxruntime", threads=2)`; default: PyTorch on
+            one thread.
+        space: the model's width space; default: `WidthSpace.trace(model, example_input)`.
+        path: file to store the measure in, for `bcnet.costs.read_latency` and `--latency-model`. Until it exists, the
+            times are kept in `unfinished_path(path)`, from which the same call continues.
+        seed: seed of the widths.
+        on_measured: called with all networks timed so far.
 
     Returns:
         The measure with its model, for a budget.
 
     Raises:
-        BudgetError: the machine is too busy for times to say anything.
+        BudgetError: the machine is too busy for reliable times.
         ExportError: the engine is not installed, or refuses the network.
-        TraceError: as `WidthSpace.trace`.
+        TraceError: as for `WidthSpace.trace`.
 
     Example: `Budget({calibrate(resnet, torch.zeros(1, 3, 32, 32)): "2 ms"})`
+
     """
     asked = latency or Latency()
     args, kwargs = arguments(example_input)
@@ -92,18 +94,18 @@ def calibrate(
 
 
 def unfinished_path(path: Path) -> Path:
-    """Return where the times of a calibration are kept until its model is written to `path`."""
+    """Return the path where times are kept until the model is written to `path`."""
     return path.with_name(f"{path.name}.unfinished")
 
 
 def subject(model: nn.Module, example_input: Nest, latency: Latency) -> tuple[nn.Module, Nest]:
-    """A copy of the network to narrow, and a batch as the engine gets it, both on the CPU."""
+    """Return a copy of the network to narrow, and a batch in the engine's form, both on the CPU."""
     first = map_tensors(lambda tensor: tensor[:1].cpu(), example_input)
     return copy.deepcopy(model).cpu(), join_batches([first] * latency.batch)
 
 
 def store_model(asked: Latency, model: LatencyModel, path: str | Path | None) -> Latency:
-    """The measure with its model; written to `path`, if there is one, for `bcnet.costs.read_latency`."""
+    """Return the measure with its model; write it to `path`, if given, for `bcnet.costs.read_latency`."""
     if path is not None:
         write_plain(Path(path), {**_facts(asked), "model": model.to_dict()})
     return dataclasses.replace(asked, model=model)
@@ -125,15 +127,16 @@ def measure_and_fit(
 ) -> LatencyModel:
     """Measure networks of `space` and fit a model to their times.
 
-    `network` makes the plain network of given widths, `images` is a batch as the engine gets it. `latency` says which
-    engine; its own model is not looked at. `on_measured` is told of all that is measured so far.
+    `network` returns the plain network of given widths, and `images` is a batch in the engine's form. `latency` selects
+    the engine; its own model is ignored. `on_measured` is called with all measurements so far.
 
-    Times that `times_file` has of the same networks on the same machine are not taken again, and all that are taken
-    are written there, batch by batch; whoever keeps the model removes it.
+    Times in `times_file` of the same networks on the same machine are reused, and all new ones are written there, batch
+    by batch; the caller removes the file after storing the model.
 
     Raises:
         ExportError: the engine is not installed, or refuses a network.
-        BudgetError: the machine is too busy for times to say anything.
+        BudgetError: the machine is too busy for reliable times.
+
     """
     engine = engine_of(latency.engine)
     file = _TimesFile.of(times_file, space, latency)
@@ -147,7 +150,7 @@ def measure_and_fit(
         batch = list(islice(waiting, MORE if found else FIRST))
         if not batch:
             break
-        # Networks of a batch are timed in turns, so that it is taken again as a whole or not at all.
+        # Networks of a batch are timed in turns, so a batch is reused as a whole or not at all.
         if all(widths in known for widths in batch):
             found += [known[widths] for widths in batch]
         else:
@@ -164,7 +167,7 @@ def measure_and_fit(
 
 @dataclass(frozen=True)
 class _TimesFile:
-    """Times of networks in a file, if there is one, and what they are times of: those of anything else are not read."""
+    """Stored times of networks, with what they were measured on; times of anything else are ignored."""
 
     path: Path | None
     about: dict[str, Any]
@@ -180,7 +183,7 @@ class _TimesFile:
             document = read_document(self.path)
             networks = [TimedNetwork.from_list(row) for row in document.pop("networks")]
         except (RunError, KeyError, TypeError, ValueError):
-            return {}  # what is damaged is measured again
+            return {}  # corrupt entries are measured again
         return {network.widths: network for network in networks} if document == self.about else {}
 
     def write(self, networks: Sequence[TimedNetwork]) -> None:
@@ -189,11 +192,11 @@ class _TimesFile:
 
 
 def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
-    """Widths to measure, each once: the original and the narrowest, then networks of two kinds in turns.
+    """Yield distinct widths to measure: the original, the narrowest, then two kinds of networks in turns.
 
-    One kind has one ratio with noise around it, the other is random under a random number of multiply-adds, as what a
-    search chooses among is. Where the space has widths that are no multiples of 4, two of four networks are of those
-    that are, as engines may run them by other kernels. The draws end where a small space has hardly any others.
+    One kind has one ratio with noise around it. The other is random below a random number of multiply-adds, like the
+    candidates of a search. If the space has unaligned widths, two of four networks have widths that are multiples of 4,
+    since engines may run them with other kernels. The iterator ends when a small space has hardly any new widths.
     """
     rng = np.random.default_rng(seed)
     met = dict.fromkeys((space.original_widths, space.narrowest))
@@ -224,13 +227,13 @@ def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
 
 
 def _aligned_choices(space: WidthSpace) -> list[tuple[int, ...]]:
-    """For each group the widths that are multiples of 4, or all where there is none; empty where nothing differs."""
+    """Return for each group the multiples of 4, or all widths if there are none; empty if this changes nothing."""
     aligned = [tuple(c for c in group.choices if c % ALIGNED == 0) or tuple(group.choices) for group in space.groups]
     return [] if all(len(a) == len(g.choices) for a, g in zip(aligned, space.groups, strict=True)) else aligned
 
 
 def machine(latency: Latency) -> str:
-    """The place and engine of the times, for people and to compare: processor, its instructions, cores and engine."""
+    """Describe where times come from, for people and for comparison: processor, instructions, cores and engine."""
     engine = engine_of(latency.engine)
     simd = torch.backends.cpu.get_cpu_capability()
     return (

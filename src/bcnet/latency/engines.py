@@ -1,6 +1,6 @@
-"""Engines: what runs a network on the device, each given plain networks and timed from outside.
+"""Engines that run networks on the device.
 
-To add one, write an `Engine` and enter it into `ENGINES`, and its name into `bcnet.costs.latency.Engine`.
+To add one, subclass `Engine`, and add it to `ENGINES` and its name to `bcnet.costs.latency.Engine`.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn, mnn
 from bcnet.tflite.converter import Converter, is_installed
 from bcnet.tflite.litert import check_installed
 
-_CLOSE = 1e-3  # of the largest output, what a rewritten file may differ by
+_CLOSE = 1e-3  # largest difference of a rewritten file, as a share of the largest output
 
 
 class Engine(ABC):
-    """Runs networks that have the same graph and other widths."""
+    """Runs networks with the same graph and different widths."""
 
     name: ClassVar[str]
     package: ClassVar[str]
-    extra: ClassVar[str] = ""  # of bcnet, that installs it
+    extra: ClassVar[str] = ""  # the extra of bcnet that installs it
 
     @abstractmethod
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
-        """Return what runs a network in eval mode on `inputs`, once at each call.
+        """Return a function that runs a network in eval mode on `inputs` once per call.
 
         Raises:
             ExportError: the engine is not installed, or refuses the network.
         """
 
     def import_package(self, package: str) -> ModuleType:
-        """A package of the engine.
+        """Import a package of the engine.
 
         Raises:
             ExportError: it is not installed.
@@ -62,7 +62,7 @@ class Engine(ABC):
 
     @property
     def version(self) -> str:
-        """The engine's own.
+        """Return the engine's version.
 
         Raises:
             ExportError: it is not installed.
@@ -79,18 +79,18 @@ class Engine(ABC):
 
     @property
     def device(self) -> str:
-        """Return what it runs on, as people call it."""
+        """Return the name of the hardware it uses."""
         return device_name("cpu")
 
 
 class Torch(Engine):
-    """PyTorch itself, in the memory format that convolutions like."""
+    """PyTorch, in the memory format that is best for convolutions."""
 
     name = "torch"
     package = "torch"
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
-        """See `Engine`; torch's number of threads is for who calls to set."""
+        """See `Engine`; the caller sets torch's number of threads."""
         if runs_channels_last(network, inputs):
             run = without_gradients(place(network, None, "channels_last"))
             placed = channels_last(inputs)
@@ -101,7 +101,7 @@ class Torch(Engine):
 
 
 class Cuda(Torch):
-    """PyTorch on the first GPU; a call ends when the GPU has done all of it."""
+    """PyTorch on the first GPU; a call waits until the GPU has finished."""
 
     name = "cuda"
 
@@ -131,10 +131,12 @@ class Cuda(Torch):
 
 
 class OnnxGraph:
-    """ONNX files of networks of one graph, as `Onnx.write` makes them: exported once, then with other weights put in.
+    """ONNX files of networks with the same graph, as from `Onnx.write`: exported once, then rewritten with other
+    weights.
 
-    The first file that is made so is checked against its network; where a graph holds widths elsewhere than in its
-    weights, every network is exported by itself.
+    The first rewritten file is compared with its network. If the graph depends on widths elsewhere than in its weights,
+    each network is exported on its own.
+
     """
 
     def __init__(self) -> None:
@@ -142,7 +144,7 @@ class OnnxGraph:
         self._rewritable: bool | None = None
 
     def write(self, network: nn.Module, inputs: Nest) -> bytes:
-        """The file of a network."""
+        """Return the file of a network."""
         if self._graph is not None and self._rewritable is not False:
             content = self._rewritten(network)
             if self._rewritable is None:
@@ -159,7 +161,7 @@ class OnnxGraph:
         onnx = import_package("onnx")
         model = onnx.ModelProto()
         model.CopyFrom(self._graph)
-        del model.graph.value_info[:]  # shapes of the network that was exported
+        del model.graph.value_info[:]  # shapes of the exported network
         weights = network.state_dict()
         for initializer in model.graph.initializer:
             if initializer.name in weights:
@@ -175,7 +177,7 @@ class OnnxGraph:
 
 
 def arrays(inputs: Nest) -> Inputs:
-    """The inputs as an engine gets them."""
+    """Return the inputs as arrays for an engine."""
     args, kwargs = arguments(inputs)
     return {name: tensor.numpy() for name, tensor in kwargs.items()} or [tensor.numpy() for tensor in args]
 
@@ -184,7 +186,7 @@ def _same(content: bytes, network: nn.Module, inputs: Nest) -> bool:
     expected = without_gradients(network)(inputs)
     try:
         found = Onnx().runner(content, network, 1)(inputs)
-    except Exception:  # a graph whose shapes do not fit, in the engine's own words
+    except Exception:  # shapes that do not match raise the engine's own errors
         return False
     if not isinstance(expected, torch.Tensor):
         return False
@@ -192,7 +194,7 @@ def _same(content: bytes, network: nn.Module, inputs: Nest) -> bool:
 
 
 class FileEngine(Engine):
-    """Runs files, those that are exported for it, which a bundle takes to another machine."""
+    """Runs exported files, which a bundle can take to another machine."""
 
     suffix: ClassVar[str]
 
@@ -245,7 +247,7 @@ class OpenVino(OnnxEngine):
 
 
 class LiteRt(FileEngine):
-    """LiteRT on the CPU, by XNNPACK."""
+    """LiteRT on the CPU, with XNNPACK."""
 
     name = "litert"
     package = "ai_edge_litert"
@@ -262,7 +264,7 @@ class LiteRt(FileEngine):
 
     @property
     def is_installed(self) -> bool:
-        """See `Engine`: what converts and what runs are two packages."""
+        """See `Engine`; it needs a converter and a runtime."""
         return super().is_installed and is_installed()
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
@@ -276,7 +278,7 @@ class LiteRt(FileEngine):
 
 
 class LiteRtInt8(LiteRt):
-    """LiteRT in int8; the ranges that it is quantised by, those of the one batch here, do not move its time."""
+    """LiteRT in int8. Ranges are taken from a single batch, since they do not affect the time."""
 
     name = "litert:int8"
 
@@ -286,7 +288,7 @@ class LiteRtInt8(LiteRt):
 
 
 class NcnnEngine(FileEngine):
-    """ncnn on the CPU, in float32, one input at once."""
+    """ncnn on the CPU in float32, with one input at a time."""
 
     name = "ncnn"
     package = "ncnn"
@@ -296,7 +298,7 @@ class NcnnEngine(FileEngine):
     @property
     def version(self) -> str:
         """See `Engine`."""
-        self.import_package("pnnx")  # which writes what ncnn runs
+        self.import_package("pnnx")  # it writes ncnn's files
         return super().version
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
@@ -310,7 +312,7 @@ class NcnnEngine(FileEngine):
 
 
 class MnnEngine(OnnxEngine):
-    """MNN on the CPU, in float32."""
+    """MNN on the CPU in float32."""
 
     name = "mnn"
     package = "MNN"
@@ -334,7 +336,7 @@ class MnnEngine(OnnxEngine):
 
 
 class ExecuTorchEngine(FileEngine):
-    """ExecuTorch on the CPU, by XNNPACK."""
+    """ExecuTorch on the CPU, with XNNPACK."""
 
     name = "executorch"
     package = "executorch"
@@ -367,7 +369,7 @@ class ExecuTorchInt8Engine(ExecuTorchEngine):
 
 
 def _as_sample(inputs: Nest) -> Nest:
-    """A batch as the only sample, `(1, batch, ...)`."""
+    """Return a batch as a single sample, `(1, batch, ...)`."""
     return map_tensors(lambda tensor: tensor.unsqueeze(0), inputs)
 
 
@@ -379,10 +381,10 @@ ENGINES: Mapping[str, type[Engine]] = MappingProxyType({kind.name: kind for kind
 
 
 def engine_of(name: str) -> Engine:
-    """A new engine of this name.
+    """Return a new engine by name.
 
     Raises:
-        ExportError: there is none, or times of it come from elsewhere.
+        ExportError: an unknown engine, or one whose times are measured elsewhere.
     """
     if name == "other":
         raise ExportError(

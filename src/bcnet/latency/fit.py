@@ -1,9 +1,10 @@
-"""The latency model: several forms fitted to the times of networks, of which cross-validation keeps one.
+"""Fit of the latency model: several forms, of which cross-validation selects one.
 
-Single layers timed by themselves add up to something else than a network takes, so whole networks are fitted, by
-non-negative least squares on relative errors. A feature is a sum over layers that share a coefficient, of polynomials
-of widths in blocks of channels, as hardware counts them. Each form comes with two more features where widths may be no
-multiples of 4: the work of the layers whose input is none, depthwise convolutions apart.
+Times of single layers do not add up to a network's time, so whole networks are fitted, by non-negative least squares on
+relative errors. A feature is a sum over layers that share a coefficient, of polynomials in widths rounded up to blocks
+of channels, as hardware computes them. If widths may be unaligned (not multiples of 4), each form is also tried with
+two
+more features: the work of layers with unaligned inputs, with depthwise convolutions separate.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from bcnet.costs import IntArray
 
 FloatArray = npt.NDArray[np.float64]
-Part = tuple[int, Polynomial, int | None]  # block, polynomial, and the input where it must be misaligned to count
-Feature = tuple[Part, ...]  # what shares a coefficient
+Part = tuple[int, Polynomial, int | None]  # block, polynomial, misaligned input group
+Feature = tuple[Part, ...]  # parts that share a coefficient
 
 BLOCKS = (1, 4, 8, 16, 32)  # channels that engines compute at once
 FOLDS = 6
@@ -32,7 +33,7 @@ CERTAIN = 0.9  # share of unseen networks that the margin covers
 
 
 def fit(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> LatencyModel:
-    """The model whose form has the smallest error in cross-validation; `machine` says where the times are from."""
+    """Return the model of the form with the smallest cross-validation error; `machine` describes the times' origin."""
     widths = np.array([m.widths for m in found], dtype=np.int64)
     times = np.array([m.nanoseconds for m in found])
     folds = np.random.default_rng(0).permutation(len(found)) % FOLDS
@@ -62,7 +63,7 @@ def fit(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> Laten
 
 
 def _terms(features: Sequence[Feature], coefficients: FloatArray) -> tuple[Term, ...]:
-    """Return what of the features counts; the first coefficient is the constant's."""
+    """Return the terms with positive coefficients; the first coefficient is the constant's."""
     return tuple(
         Term(float(coefficient), *part)
         for coefficient, feature in zip(coefficients[1:], features, strict=True)
@@ -72,7 +73,7 @@ def _terms(features: Sequence[Feature], coefficients: FloatArray) -> tuple[Term,
 
 
 def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
-    """Features of each form of the model, by its name: what shares a coefficient, for which layers, in which blocks."""
+    """Return the features of each form by name: groups of layers that share a coefficient, and their blocks."""
     layers = [layer for layer in space.layers if layer.macs.terms]
     full = np.array([space.original_widths])
     positions = {layer.name: max(1, round(layer.positions(full))) for layer in layers}
@@ -96,7 +97,7 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
 def _with_misaligned(
     space: WidthSpace, layers: Sequence[LayerTerms], found: Mapping[str, list[Feature]]
 ) -> dict[str, list[Feature]]:
-    """The forms with what misaligned inputs cost more; none where all widths are aligned."""
+    """Return the forms with features for misaligned inputs; none if all widths are aligned."""
     misaligned = [number for number, group in enumerate(space.groups) if any(c % ALIGNED for c in group.choices)]
     parts = [(part, _dense(layer)) for layer in layers for part in _by_input(layer) if part[2] in misaligned]
     if not parts:
@@ -106,7 +107,7 @@ def _with_misaligned(
 
 
 def _by_input(layer: LayerTerms) -> list[Part]:
-    """The work of a layer for each group that it reads."""
+    """Return the work of a layer for each group that it reads."""
     made = {segment.group for segment in layer.out or ()}
     terms: dict[int, dict[tuple[int, ...], int]] = {}
     for scope, count in layer.macs.terms.items():
@@ -117,17 +118,17 @@ def _by_input(layer: LayerTerms) -> list[Part]:
 
 
 def _shared_features(work: Sequence[Part], keys: Sequence[object]) -> list[Feature]:
-    """One feature for each key, of the layers that have it."""
+    """Return one feature per key, with the layers that have it."""
     return [tuple(one for one, other in zip(work, keys, strict=True) if other == key) for key in dict.fromkeys(keys)]
 
 
 def _dense(layer: LayerTerms) -> bool:
-    """Return whether inputs and outputs are of different groups: not in a depthwise convolution."""
+    """Return whether inputs and outputs belong to different groups, unlike in a depthwise convolution."""
     return any(len(groups) > 1 for groups in layer.macs.terms)
 
 
 def outputs(layer: LayerTerms, positions: int) -> Polynomial:
-    """Elements that a layer makes."""
+    """Return the number of elements that a layer produces."""
     terms: dict[tuple[int, ...], int] = {}
     for segment in layer.out or ():
         groups = () if segment.group is None else (segment.group,)
@@ -137,13 +138,13 @@ def outputs(layer: LayerTerms, positions: int) -> Polynomial:
 
 
 def _columns(features: Sequence[Feature], widths: IntArray) -> FloatArray:
-    """The design matrix, `(networks, 1 + features)`."""
+    """Return the design matrix, `(networks, 1 + features)`."""
     sums = [sum(Term(1.0, *part)(widths) for part in feature) for feature in features]
     return np.column_stack([np.ones(len(widths)), *sums])
 
 
 def _fit(columns: FloatArray, times: FloatArray) -> FloatArray:
-    """Coefficients of at least 0 with the least sum of squared relative errors."""
+    """Return non-negative coefficients with the smallest sum of squared relative errors."""
     from scipy.optimize import nnls
 
     scale = columns.max(axis=0)
@@ -152,7 +153,7 @@ def _fit(columns: FloatArray, times: FloatArray) -> FloatArray:
 
 
 def _unseen(columns: FloatArray, times: FloatArray, folds: npt.NDArray[np.int64]) -> FloatArray:
-    """Relative errors, measured over predicted less one, of each network by a fit to the other folds."""
+    """Return each network's relative error (measured over predicted, minus 1) in a fit to the other folds."""
     errors = np.empty(len(times))
     for fold in range(FOLDS):
         held = folds == fold
@@ -162,16 +163,16 @@ def _unseen(columns: FloatArray, times: FloatArray, folds: npt.NDArray[np.int64]
 
 
 def _conformal(errors: FloatArray) -> float:
-    """The margin that covers `CERTAIN` of unseen networks: a quantile with its correction for a finite sample."""
+    """Return the margin that covers `CERTAIN` of unseen networks: a quantile corrected for a finite sample."""
     rank = min(1.0, np.ceil(CERTAIN * (len(errors) + 1)) / len(errors))
     return float(np.quantile(errors, rank, method="higher"))
 
 
 def multiples(space: WidthSpace, model: LatencyModel) -> dict[str, int]:
-    """The number of channels, by group, in whose multiples the time grows: widths in between cost as much.
+    """Return the channel multiple by group at which the time grows: widths in between cost as much as the next one.
 
-    It is that of the blocks that most of the time of a group's layers goes in. Where fewer than two multiples fit into
-    a group, smaller blocks are taken: a group that cannot be narrowed is not searched.
+    It is the block size in which most of the time of a group's layers is spent. If fewer than two multiples fit into a
+    group, a smaller block is used, since the group could not be narrowed otherwise.
     """
     full = np.array([space.original_widths])
     found = {}

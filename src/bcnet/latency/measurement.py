@@ -1,8 +1,8 @@
-"""Times of networks on an engine, taken so that they say something on a machine that others share.
+"""Measurement of networks on an engine, robust on a shared machine.
 
-Networks are timed in turns, round by round. A round in which all of them are slow says that the machine was, not the
-networks: each round is divided by how slow it was, and of what is left the median counts. From one calibration to the
-next day the machine as a whole may be faster or slower; networks whose times are known from before tell by how much.
+Networks are timed in turns, round by round. A round in which all of them are slow reflects the machine, so each round
+is divided by its slowness, and the median of the rest counts. Between sessions the whole machine may become faster or
+slower; networks with known earlier times tell by how much.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from bcnet.nests import Nest
 from bcnet.space import Widths
 
 TRIES = 3
-_LEAST = 4  # networks whose times tell more than a factor
+_LEAST = 4  # networks needed to estimate more than a factor
 
 
 def engine_times(
     engine: Engine, network: Callable[[Widths], nn.Module], images: Nest, threads: int
 ) -> Callable[[Widths], Call]:
-    """Return what makes a timed call of widths."""
+    """Return a function that makes a timed call for widths."""
     return lambda widths: engine.prepare(network(widths).eval(), images, threads)
 
 
 def measure_networks(
     prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int, rounds: int | None = None
 ) -> list[TimedNetwork]:
-    """The latency of some networks, timed in turns, in as many rounds as a calibration takes unless told otherwise."""
+    """Return the latency of networks timed in turns, by default in as many rounds as a calibration uses."""
     with torch_threads(threads):
         calls = {widths: prepared(widths) for widths in batch}
         nanoseconds, noise = median_and_noise(1e9 * times(list(calls.values()), rounds or ROUNDS))
@@ -48,13 +48,13 @@ def measure_networks(
 def measure_steadily(
     prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int, known: Sequence[TimedNetwork]
 ) -> list[TimedNetwork]:
-    """The latencies of a batch, measured again while the machine is too busy for them to say anything.
+    """Return the latencies of a batch, repeating the measurement while the machine is too busy for reliable times.
 
-    Networks that are `known` from before are timed with them, and all are told at the pace at which these took what
-    they took then (`_Pace`).
+    Networks with `known` earlier times are timed too, and all results are converted to the machine's speed at that time
+    (`_Pace`).
 
     Raises:
-        BudgetError: the machine stays too busy, or the times of `known` were taken while it was.
+        BudgetError: the machine stays too busy, or was too busy when the times of `known` were taken.
     """
     before = {network.widths: network.nanoseconds for network in known}
     once = functools.cache(prepared)  # writing a file takes seconds
@@ -76,10 +76,11 @@ def measure_steadily(
 
 @dataclass(frozen=True)
 class _Pace:
-    """The pace of a machine, by networks whose times are known from before: `then = exp(offset) * now ** exponent`.
+    """Change of a machine's speed, from networks with known earlier times: `then = exp(offset) * now ** exponent`.
 
-    A machine that shares its caches slows small networks by another factor than large ones. `apart` is how far the
-    networks lie from that law, between their quartiles; beyond the `fastest` and the `slowest` of them it is a factor.
+    A machine that shares its caches slows down small networks by another factor than large ones. `apart` is the
+    interquartile range of the networks' deviations from that law. Beyond the `fastest` and `slowest` of them the factor
+    is constant.
     """
 
     exponent: float
@@ -90,7 +91,7 @@ class _Pace:
 
     @classmethod
     def of(cls, now: Sequence[float], then: Sequence[float]) -> _Pace:
-        """Return the pace by the times of the same networks, now and then; that of then where there are none."""
+        """Return the pace from the same networks' times now and then; no change without networks."""
         from scipy.stats import theilslopes  # takes a second to import
 
         if not now:
@@ -101,13 +102,13 @@ class _Pace:
         return cls(exponent, offset, min(now), max(now), float(np.expm1(high - low)))
 
     def as_then(self, nanoseconds: float) -> float:
-        """The time that a network would have taken then."""
+        """Return the time that a network would have taken then."""
         near = min(max(nanoseconds, self.fastest), self.slowest)
         return float(nanoseconds * np.exp(self.offset) * near ** (self.exponent - 1))
 
 
 def too_busy(noise: float, when: str = "") -> BudgetError:
-    """Return what is said instead of a number."""
+    """Return the error for times that are not reliable."""
     return BudgetError(
         f"times say something where they are the same when taken again; here they lie {noise:.0%} apart{when}: the "
         "machine is too busy to measure latencies; wait for it to be calm, or calibrate elsewhere"

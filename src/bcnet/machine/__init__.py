@@ -1,4 +1,4 @@
-"""Facts of the computer and not of the method: devices, precision, threads, memory, disk."""
+"""The computer: devices, precision, threads, memory, disk."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ __all__ = ["UnitStrides", "device_name"]
 
 
 def __getattr__(name: str) -> Any:
-    # torch is imported by those who ask for these: `bcnet status` asks for memory and disk alone.
+    # lazy, since `bcnet status` needs memory and disk only, without torch
     if name in __all__:
         from bcnet.machine import devices, strides
 

@@ -1,14 +1,13 @@
 """Convolutions that oneDNN 3.12, as in torch 2.13, computes wrongly in bf16 on processors with AVX-512.
 
-Strided ones of narrow maps (`brgconv`): where a map is narrower than the stride, or what is made of it is one column of
-several rows, outputs or the weight gradient hold what was in memory before; some in three dimensions end the process.
-Residual networks for large images have such layers where the images are small: of 16 pixels nothing but one is left
-before the last stage of ResNet-18.
+Strided convolutions of narrow maps (`brgconv`): if a map is narrower than the stride, or the output is one column of
+several rows, outputs or weight gradients contain uninitialised memory; some in three dimensions end the process.
+Residual networks for large images have such layers on small images: at 16 pixels, ResNet-18's last stage has one pixel.
 
-Depthwise ones that are dilated from row to row (`jit_bf16`): where the output of a channels-last map is 29 columns wide
-or more, the weight gradient is wrong. Segmentation networks have such layers.
+Depthwise convolutions with row dilation (`jit_bf16`): if the output of a channels-last map has at least 29 columns, the
+weight gradient is wrong. Segmentation networks have such layers.
 
-In fp32 all of them are right.
+In fp32 all of them are correct.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _WIDE = 29  # columns
 
 
 class WrongInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Finds such convolutions among the operators of a block, by their sizes: nothing has to be computed in bf16.
+    """Detects such convolutions among the operators of a block by their sizes, without computing anything in bf16.
 
-    `found` says whether there were any.
+    `found` is True if there were any.
     """
 
     def __init__(self) -> None:
@@ -33,7 +32,7 @@ class WrongInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.found = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator, and look at its sizes where it is a convolution."""
+        """Run an operator, and check its sizes if it is a convolution."""
         output = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.convolution.default:
             x, _, _, stride, _, dilation, transposed, _, groups = args
@@ -44,7 +43,7 @@ class WrongInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _is_wrong(large: torch.Size, small: torch.Size, stride: list[int]) -> bool:
-    """Return whether a convolution between maps of these sizes, `(depth, height, width)` at most, is one of them."""
+    """Return whether a convolution between maps of these sizes, up to `(depth, height, width)`, is affected."""
     if large[-1] < stride[-1]:
         return True
     if small[-1] == 1 < stride[-1] and math.prod(small) > 1:
@@ -53,5 +52,5 @@ def _is_wrong(large: torch.Size, small: torch.Size, stride: list[int]) -> bool:
 
 
 def _is_wrongly_dilated(made: torch.Size, dilation: list[int]) -> bool:
-    """Return whether a depthwise convolution that makes maps of this size, `(height, width)`, is one of them."""
+    """Return whether a depthwise convolution with an output map of this size, `(height, width)`, is affected."""
     return len(made) == 2 and dilation[0] > 1 and made[1] >= _WIDE

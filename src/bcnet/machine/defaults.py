@@ -1,7 +1,7 @@
-"""The use that a run makes of its machine: plain rules, each of which an option overrides.
+"""Default rules for using the machine; options override each of them.
 
-What a rule chooses goes into the run's settings when it starts, so that results do not change where it goes on; what
-results do not depend on (the allocator, oneDNN's cache) is chosen anew by every process.
+Values that affect results are stored in the run's settings when it starts, so resuming elsewhere does not change them.
+The others (allocator, oneDNN's cache) are chosen again by every process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from bcnet.machine.precision import Precision, autocast, resolve_precision
 from bcnet.nests import Nest, call_network, channels_last, contiguous, map_tensors, tensors
 
 Layout = Literal["auto", "channels_last", "contiguous"]
-PRIMITIVES = 1024  # that oneDNN keeps, its own default
+PRIMITIVES = 1024  # oneDNN's own default
 _PRIMITIVES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 _SCORE_BATCH = 2048  # images (spec, section 5)
 _LEAST_SCORE_BATCH = 64
-_SCORING_BYTES = 4 * 2**30  # for the tensors of a layer while it scores
+_SCORING_BYTES = 4 * 2**30  # for the tensors of a layer during scoring
 _DATA_SHARE = 4
 _TENSORS_AT_ONCE = 3  # of a layer's size in a forward pass
 _SMALL_BATCH = 32 * 2**20  # bytes of the largest activation of a training batch
@@ -36,7 +36,7 @@ _WORTH_CASTING = 16 * 2**10  # bytes of the largest activation of an image
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Let torch compute with `count` CPU threads inside the block; None leaves it as it is."""
+    """Set torch's number of CPU threads in the block; None leaves it unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -46,23 +46,23 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def usual_threads(group: Path = Path("/sys/fs/cgroup")) -> int:
-    """torch's number of CPU threads, but no more than a container's quota (control groups, version 2) lets run.
+    """Return torch's number of CPU threads, limited by a container's quota (cgroups, version 2).
 
-    torch sees the processor's cores, not the quota; threads beyond it only wait for each other.
+    torch counts the processor's cores, not the quota; threads beyond it only wait for each other.
     """
     try:
         quota, period = (group / "cpu.max").read_text().split()
-        allowed = math.ceil(int(quota) / int(period))  # no quota reads "max"
+        allowed = math.ceil(int(quota) / int(period))  # "max" means no quota
     except (OSError, ValueError, ZeroDivisionError):
         return torch.get_num_threads()
     return max(1, min(torch.get_num_threads(), allowed))
 
 
 def layout_of(wish: Layout, device: torch.device) -> Layout:
-    """The memory format of the supernet's weights that `wish` means on the device: never "auto".
+    """Return the memory format of the supernet's weights for `wish` on the device; never "auto".
 
-    Images are channels-last everywhere. GPUs want the weights so too; on a CPU slices of contiguous weights, which
-    mostly have odd numbers of channels, score large batches a little faster and train equally fast.
+    Images are channels-last everywhere. GPUs prefer it for weights too. On a CPU, slices of contiguous weights, which
+    mostly have odd channel counts, score large batches slightly faster and train equally fast.
     """
     if wish != "auto":
         return wish
@@ -70,12 +70,12 @@ def layout_of(wish: Layout, device: torch.device) -> Layout:
 
 
 def precision_of(wish: Precision, device: torch.device, largest: int) -> Precision:
-    """The precision that `wish` means on the device, as `resolve_precision` has it: never "auto".
+    """Return the precision for `wish` on the device, like `resolve_precision`; never "auto".
 
-    CPUs with bf16 in AVX-512 but no AMX take it too, for networks whose largest activation for one image has at least
-    16 KiB (`largest`, in bytes): smaller ones gain little and compute as exactly as they can.
+    CPUs with bf16 in AVX-512 but without AMX also use bf16 if the largest activation of an image has at least 16 KiB
+    (`largest`, in bytes); smaller networks gain little.
 
-    Example: ResNet-20 at 32 pixels has 64 KiB; its training steps then take about 0.6 times as long as with fp32.
+    Example: ResNet-20 at 32 pixels has 64 KiB; its training steps then take about 0.6 times as long as in fp32.
 
     Raises:
         RecipeError: fp16 on a CPU.
@@ -86,11 +86,11 @@ def precision_of(wish: Precision, device: torch.device, largest: int) -> Precisi
 
 
 def computes_in(precision: Precision, network: nn.Module, inputs: Nest, device: torch.device) -> bool:
-    """Return whether the network runs forward and backward in a resolved precision, and computes rightly there.
+    """Return whether the network runs forward and backward in a resolved precision, with correct results.
 
-    Some operators have no form in bf16, complex numbers for instance, and some convolutions are wrong in it
-    (`WrongInBf16`). A network that fails in fp32 as well counts as True: tracing reports what is wrong with it.
-    `network` is not changed.
+    Some operators have no bf16 version, for instance those on complex numbers, and some convolutions are wrong in bf16
+    (`WrongInBf16`). True if the network fails in fp32 too, since tracing reports that error. `network` is not changed.
+
     """
     if precision == "fp32":
         return True
@@ -117,14 +117,14 @@ def _learns(precision: Precision, network: nn.Module, inputs: Nest, device: torc
 
 
 def memory_format(layout: Layout) -> torch.memory_format:
-    """torch's name for a resolved layout."""
+    """Return torch's name for a resolved layout."""
     return torch.contiguous_format if layout == "contiguous" else torch.channels_last
 
 
 def place(network: nn.Module, device: torch.device | str | None, layout: Layout) -> nn.Module:
-    """Move `network` to the device, its tensors of four dimensions in the memory format, and return it.
+    """Move `network` to the device, its 4-dimensional tensors in the memory format, and return it.
 
-    `nn.Module.to(memory_format=torch.channels_last)` would fail on tensors of five dimensions, as Conv3d has them.
+    `nn.Module.to(memory_format=torch.channels_last)` would fail on 5-dimensional tensors, as in Conv3d.
     """
     if device is not None:
         network.to(device)
@@ -135,10 +135,10 @@ def place(network: nn.Module, device: torch.device | str | None, layout: Layout)
 
 
 def runs_channels_last(network: nn.Module, inputs: Nest) -> bool:
-    """Return whether the network computes on images in channels-last memory, in eval and in training mode.
+    """Return whether the network runs on channels-last images, in eval and training mode.
 
-    `x.view(x.size(0), -1)` of a feature map needs contiguous memory, for instance. A network that fails on contiguous
-    `inputs` `(batch, ...)` as well counts as True: tracing reports what is wrong with it. `network` is not changed.
+    For instance, `x.view(x.size(0), -1)` of a feature map requires contiguous memory. True if the network fails on
+    contiguous `inputs` `(batch, ...)` too, since tracing reports that error. `network` is not changed.
     """
     if all(tensor.ndim != 4 for tensor in (*tensors(inputs), *network.parameters())):
         return True
@@ -159,10 +159,10 @@ def _computes(network: nn.Module, inputs: Nest, training: bool, layout: Layout) 
 
 
 def score_batch(largest: int) -> int:
-    """Return how many images to score at once: 2,048, halved while a layer's tensors would take more than 4 GiB.
+    """Return the batch size for scoring: 2,048, halved while a layer's tensors would take more than 4 GiB.
 
-    `largest` is the size of the largest activation for one image, in bytes. Free memory does not count: batch norm
-    takes its statistics from the batch, and a score must not depend on what else runs on the machine.
+    `largest` is the size of an image's largest activation in bytes. Free memory is not considered, since batch norm's
+    statistics, and so scores, depend on the batch size.
 
     Example: ResNet50 at 224 pixels has 3.2 MB: batches of 256.
     """
@@ -173,20 +173,20 @@ def score_batch(largest: int) -> int:
 
 
 def trains_side_by_side(batch: int) -> bool:
-    """Return whether several networks train faster at once, by a thread each, than one after the other by all threads.
+    """Return whether several networks train faster in parallel, with one thread each, than one after the other.
 
-    `batch` is the size of the largest activation of a training batch, in bytes; 0 where it is not known.
+    `batch` is the size of a training batch's largest activation in bytes; 0 if unknown.
 
-    Example: ResNet-20 at 32 pixels has 64 KiB for an image, 8 MiB in batches of 128: side by side.
+    Example: ResNet-20 at 32 pixels has 64 KiB per image, 8 MiB in batches of 128: in parallel.
     """
     return 0 < batch <= _SMALL_BATCH
 
 
 def lives_on(device: torch.device, data: int, free: int | None) -> bool:
-    """Return whether `data` bytes are kept on a device with `free` bytes: where they take a quarter.
+    """Return whether `data` bytes are kept on a device with `free` bytes: if they take at most a quarter.
 
-    Cut into its parts a set is there about three times. A larger one stays with the host, whose batches follow one
-    after the other; results are the same.
+    Split into its parts, a data set is in memory about three times. Larger ones stay on the host, which copies batch by
+    batch; results are the same.
 
     Example: CIFAR-10 has 184 MB, which a GPU with 1 GB free keeps.
     """
@@ -194,10 +194,11 @@ def lives_on(device: torch.device, data: int, free: int | None) -> bool:
 
 
 def set_primitive_cache_capacity(capacity: int | None = None) -> int:
-    """Let oneDNN keep `capacity` compiled operators, by default those of the environment or `PRIMITIVES`; how many.
+    """Set how many compiled operators oneDNN caches, by default from the environment or `PRIMITIVES`; return the
+    number.
 
-    Read when the first operator is compiled: call it before. Where the cache is full oneDNN looks through all of it for
-    the operator to give up: a large one that does not hold all shapes is slower than a small one.
+    oneDNN reads it when the first operator is compiled, so call it before. A full cache is searched for the entry to
+    evict: a large cache that does not hold all shapes is slower than a small one.
     """
     if capacity is not None:
         os.environ[_PRIMITIVES_VARIABLE] = str(capacity)
@@ -206,5 +207,5 @@ def set_primitive_cache_capacity(capacity: int | None = None) -> int:
 
 
 def primitive_cache_size() -> int:
-    """Return how many compiled operators oneDNN keeps."""
+    """Return how many compiled operators oneDNN caches."""
     return int(os.environ.get(_PRIMITIVES_VARIABLE, PRIMITIVES))

@@ -1,4 +1,4 @@
-"""Devices to compute on, and their names."""
+"""Compute devices and their names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bcnet.errors import RecipeError
 
 
 def check_device(name: str) -> torch.device:
-    """The device called `name`.
+    """Return the device called `name`.
 
     Raises:
-        RecipeError: torch has no such device here.
+        RecipeError: torch does not have it here.
     """
     try:
         device = torch.device(name)
@@ -26,12 +26,12 @@ def check_device(name: str) -> torch.device:
 
 
 def best_device() -> str:
-    """A GPU where torch sees one, else the CPU."""
+    """Return "cuda" if torch finds a GPU, otherwise "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def device_name(device: str | torch.device) -> str:
-    """The name of a GPU, or of the processor where the system tells it."""
+    """Return the name of a GPU, or of the processor if the system reports it."""
     place = torch.device(device)
     if place.type == "cuda":
         return torch.cuda.get_device_name(place)

@@ -1,4 +1,4 @@
-"""Room on the disk, asked for before a stage starts rather than missed at its end."""
+"""Disk space, checked before a stage starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from bcnet.display import size
 from bcnet.errors import RunError
 
-_MARGIN = 2  # others write to the disk as well
+_MARGIN = 2  # others write to the disk too
 
 
 def check_room(path: Path, stage: str, needed: int) -> None:
-    """Make sure that a stage can write `needed` bytes, twice over, to the disk of `path`.
+    """Check that the disk of `path` has room for twice the `needed` bytes of a stage.
 
     Raises:
         RunError: there is less.
@@ -26,7 +26,7 @@ def check_room(path: Path, stage: str, needed: int) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Return what is free on the disk that `path` is on, or would be."""
+    """Return the free bytes of the disk that holds, or would hold, `path`."""
     place = path.absolute()
     while not place.exists():
         place = place.parent

@@ -1,12 +1,12 @@
-"""Time the networks of this folder on this device: the script of `bcnet calibrate --bundle`.
+"""Time the networks in this folder on this device: the script of `bcnet calibrate --bundle`.
 
-It needs numpy and the engine that bundle.json names, a package of the same name (litert is `ai-edge-litert`, mnn `MNN`;
-executorch needs torch too; ":int8" behind a name says how its files are):
+It needs numpy and the engine named in bundle.json, a package of the same name (litert is `ai-edge-litert`, mnn is
+`MNN`; executorch also needs torch; a suffix ":int8" describes the files only):
 
     python measure.py
 
 It writes times.csv, which `bcnet calibrate MODEL --from times.csv --out device.json` reads. Networks are timed in
-turns, round by round; each round is divided by how slow the machine was in it.
+turns, round by round, and each round is divided by the machine's slowness in it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ FloatArray = npt.NDArray[np.float64]
 Inputs = Union[Sequence[npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]  # noqa: UP007 (Python 3.9)
 Call = Callable[[], object]
 
-ROUNDS = 30  # times a network is timed, each of several calls
-ROUND_SECONDS = 4e-3  # of calls between two looks at the clock
-BUSY = 0.1  # noise beyond which the machine is too busy
-QUIET = 20  # percentile of the rounds' pace that is the machine's own
+ROUNDS = 30  # rounds in which every network is timed by several calls
+ROUND_SECONDS = 4e-3  # of calls between two readings of the clock
+BUSY = 0.1  # noise above which the machine is too busy
+QUIET = 20  # percentile of the rounds' pace that counts as the machine's own
 
 
 def without_drift(seconds: FloatArray) -> FloatArray:
-    """Times as if every round had been a quiet one, `(networks, rounds)` -> the same.
+    """Remove the machine's drift from times, `(networks, rounds)` -> same shape.
 
-    A round's pace is the median over the networks of what each took in it over what it usually takes.
+    A round's pace is the median over networks of their time in it relative to their usual time.
     """
     usual = np.median(seconds, axis=1, keepdims=True)
     pace = np.median(seconds / usual, axis=0)
@@ -53,19 +53,19 @@ def without_drift(seconds: FloatArray) -> FloatArray:
 
 
 def median_and_noise(seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The time of each network, and how far those by every other round lie apart; from `(networks, rounds)`."""
+    """Return each network's median time, and the relative difference of alternate rounds, from `(networks, rounds)`."""
     steady = without_drift(seconds)
     even, odd = (np.median(steady[:, start::2], axis=1) for start in (0, 1))
     return np.asarray(np.median(steady, axis=1)), np.abs(even / odd - 1)
 
 
 def onnxruntime_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
-    """Return what runs an ONNX file once on ONNX Runtime; `inputs` are in the file's order, or by name."""
+    """Return a function that runs an ONNX file on ONNX Runtime; `inputs` are in the file's order, or by name."""
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Else threads of one session still spin on the core when another one is timed.
+    # otherwise a session's threads spin on the core while another one is timed
     options.add_session_config_entry("session.force_spinning_stop", "1")
     content = model if isinstance(model, bytes) else str(model)
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -75,7 +75,7 @@ def onnxruntime_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
 
 
 def openvino_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
-    """Return what runs an ONNX file once on OpenVINO; `inputs` as above."""
+    """Return a function that runs an ONNX file on OpenVINO; `inputs` as above."""
     openvino: Any = importlib.import_module("openvino")
     core = openvino.Core()
     graph = core.read_model(model if isinstance(model, bytes) else str(model))
@@ -88,12 +88,12 @@ def openvino_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
 
 
 def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
-    """Return what runs a .tflite file once on LiteRT; `inputs` as above."""
+    """Return a function that runs a .tflite file on LiteRT; `inputs` as above."""
     litert: Any = importlib.import_module("ai_edge_litert.interpreter")
     given = {"model_content": model} if isinstance(model, bytes) else {"model_path": str(model)}
     interpreter = litert.Interpreter(num_threads=threads, **given)
     interpreter.allocate_tensors()
-    # The file has inputs in an order of its own, and integers of 32 bits, whatever the network has.
+    # The file has its own order of inputs, and 32-bit integers whatever the network has.
     details = interpreter.get_signature_runner().get_input_details()
     named = inputs if isinstance(inputs, dict) else {f"args_{n}": value for n, value in enumerate(inputs)}
     feed = [(details[name]["index"], to_stored(value, details[name])) for name, value in named.items()]
@@ -109,7 +109,7 @@ def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
 
 
 def to_stored(array: npt.NDArray[Any], detail: dict[str, Any]) -> npt.NDArray[Any]:
-    """Return an input as a .tflite file holds it, int8 by its scale; `detail` is what LiteRT says of it."""
+    """Return an input as stored in a .tflite file, int8 by its scale; `detail` is LiteRT's description."""
     scale, zero = detail["quantization"]
     if not scale:
         return np.ascontiguousarray(array, dtype=detail["dtype"])
@@ -117,7 +117,7 @@ def to_stored(array: npt.NDArray[Any], detail: dict[str, Any]) -> npt.NDArray[An
 
 
 class NcnnFile:
-    """A zip of ncnn's two files, to compute in float32: ncnn rounds weights to float16 by itself."""
+    """A zip of ncnn's two files, computed in float32: by default ncnn rounds weights to float16."""
 
     def __init__(self, model: Path | bytes, threads: int) -> None:
         self._ncnn: Any = importlib.import_module("ncnn")
@@ -132,11 +132,11 @@ class NcnnFile:
                 raise ValueError("ncnn refuses the file: it has a layer that this version does not know")
 
     def convert(self, inputs: Sequence[npt.NDArray[Any]]) -> list[Any]:
-        """Inputs `(1, ...)` in the network's order -> ncnn's matrices."""
+        """Convert inputs `(1, ...)` in the network's order to ncnn's matrices."""
         return [self._ncnn.Mat(np.ascontiguousarray(one[0], dtype=np.float32)).clone() for one in inputs]
 
     def __call__(self, matrices: Sequence[Any]) -> list[npt.NDArray[Any]]:
-        """Run it once; outputs lack the dimension of the batch."""
+        """Run it once; outputs lack the batch dimension."""
         extractor = self._network.create_extractor()
         for name, matrix in zip(self._network.input_names(), matrices):  # noqa: B905 (Python 3.9)
             extractor.input(name, matrix)
@@ -144,14 +144,14 @@ class NcnnFile:
 
 
 def ncnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
-    """Return what runs a zip of ncnn's files once; `inputs` are in the order in which the network was given them."""
+    """Return a function that runs a zip of ncnn's files; `inputs` are in the network's order."""
     file = NcnnFile(model, threads)
     matrices = file.convert(_in_order(inputs))
     return lambda: file(matrices)
 
 
 class MnnFile:
-    """A file of MNN, to compute in float32 on arrays by name or in order."""
+    """An MNN file, computed in float32 on arrays by name or in order."""
 
     def __init__(self, model: Path | bytes, threads: int) -> None:
         with silent():
@@ -167,7 +167,7 @@ class MnnFile:
         self._names = self._network.get_info()["inputNames"]
 
     def convert(self, inputs: Inputs) -> list[Any]:
-        """Arrays -> MNN's variables, in the file's order."""
+        """Convert arrays to MNN's variables, in the file's order."""
         ordered = [inputs[name] for name in self._names] if isinstance(inputs, dict) else inputs
         kinds = {"f": (np.float32, self._expr.float), "u": (np.uint8, self._expr.uint8)}
         made = []
@@ -180,13 +180,13 @@ class MnnFile:
         """Run it once."""
         found = self._network.forward(variables)
         outputs = found if isinstance(found, (list, tuple)) else [found]
-        if not outputs:  # it prints why
+        if not outputs:  # it prints the reason
             raise ValueError("MNN refuses the inputs: give those of the shapes that the file was made for")
         return [np.array(self._expr.convert(output, self._expr.NCHW).read()) for output in outputs]
 
 
 def mnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
-    """Return what runs a file of MNN once; `inputs` are in the file's order, or by name."""
+    """Return a function that runs an MNN file; `inputs` are in the file's order, or by name."""
     file = MnnFile(model, threads)
     variables = file.convert(inputs)
     return lambda: file(variables)
@@ -194,7 +194,7 @@ def mnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Leave out what C++ prints about the processor."""
+    """Suppress what C++ code prints about the processor."""
     sys.stdout.flush()
     kept = os.dup(1)
     try:
@@ -207,10 +207,10 @@ def silent() -> Iterator[None]:
 
 
 class ExecuTorchFile:
-    """A .pte file, to run on tensors in order; the number of threads holds for all that are loaded."""
+    """A .pte file that runs on tensors in order; the number of threads is shared by all loaded files."""
 
     def __init__(self, model: Path | bytes, threads: int) -> None:
-        # The method reads from the content and the program, and keeps neither alive.
+        # The method reads from content and program, but keeps neither alive.
         self._content = model if isinstance(model, bytes) else model.read_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "This API is experimental"
@@ -228,7 +228,7 @@ class ExecuTorchFile:
 
 
 def executorch_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
-    """Return what runs a .pte file once; `inputs` as for ncnn."""
+    """Return a function that runs a .pte file; `inputs` as for ncnn."""
     torch: Any = importlib.import_module("torch")
     file = ExecuTorchFile(model, threads)
     feed = [torch.from_numpy(np.ascontiguousarray(array)) for array in _in_order(inputs)]
@@ -252,21 +252,21 @@ CALLS = {
 
 
 def times(calls: Sequence[Call], rounds: int) -> FloatArray:
-    """Seconds of a call of each, in turns, in an order that rotates, `(calls, rounds)`."""
+    """Return seconds per call, in turns with rotating order, `(calls, rounds)`."""
     for call in calls:
         call()
     repeats = [_repeats(call) for call in calls]
     found = np.empty((len(calls), 1 + rounds))
     for number in range(1 + rounds):
         for n in np.roll(np.arange(len(calls)), -number).tolist():
-            # A call that is not timed comes first: a network that is deployed runs again and again, in warm caches.
+            # An untimed call comes first: deployed networks run with warm caches.
             calls[n]()
             found[n, number] = _seconds(calls[n], repeats[n])
-    return found[:, 1:]  # the first round does not count
+    return found[:, 1:]  # the first round is a warm-up
 
 
 def _repeats(call: Call) -> int:
-    """Calls that fill a few milliseconds: a clock and a loop cost microseconds."""
+    """Return the number of calls that take a few milliseconds, since clock and loop cost microseconds."""
     quickest = min(_seconds(call, 1) for _ in range(3))
     return max(1, round(ROUND_SECONDS / max(quickest, 1e-7)))
 
@@ -279,7 +279,7 @@ def _seconds(call: Call, count: int) -> float:
 
 
 def device(engine: str) -> str:
-    """Return where the times are from: processor, cores, system and engine."""
+    """Describe the device: processor, cores, system and engine."""
     processor = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
@@ -292,7 +292,7 @@ def device(engine: str) -> str:
 
 
 def draw_inputs(facts: dict[str, Any]) -> Inputs:
-    """Random inputs: of the shapes and types that the bundle says, in their order, or by name where it has names."""
+    """Return random inputs with the bundle's shapes and types, in order, or by name if it has names."""
     generator = np.random.default_rng(0)
     arrays = {}
     for name, fact in facts.items():

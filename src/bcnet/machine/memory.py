@@ -1,9 +1,9 @@
-"""Memory: the bytes that a run takes, and those that there are.
+"""Memory of a run, required and available.
 
-A training step holds weights, gradients, the optimiser's state and, for one path at a time, what its backward pass
-needs; PyTorch hands exactly those tensors to `saved_tensors_hooks`, so a pass over a few images tells the size for a
-batch. While a layer runs backward its input's and output's gradients come on top. Scoring keeps a layer's input and
-output and what the operator needs beside them.
+A training step holds weights, gradients, optimizer state and, for one path at a time, the tensors saved for its
+backward pass. PyTorch passes these to `saved_tensors_hooks`, so a pass over a few images gives the size for a batch.
+The backward pass of a layer additionally holds the gradients of its input and output. Scoring holds a layer's input,
+output and temporary tensors.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from torch import nn
 
 from bcnet.nests import Nest, call_network, count
 
-_TRANSIENT = 2  # largest tensors held beside the saved ones during a backward pass
-_SCORING = 3  # largest tensors held at once during a forward pass
+_TRANSIENT = 2  # largest tensors besides the saved ones in a backward pass
+_SCORING = 3  # largest tensors at once in a forward pass
 
 
 @dataclass(frozen=True)
 class Activations:
-    """Bytes for each image: of all tensors kept for the backward pass, and of the largest."""
+    """Bytes per image: of all tensors saved for the backward pass, and of the largest."""
 
     saved: float
     largest: float
 
     def training_bytes(self, batch: int) -> float:
-        """Bytes that a step on a batch holds beside weights and state."""
+        """Return the bytes of a training step on a batch besides weights and state."""
         return batch * (self.saved + _TRANSIENT * self.largest)
 
     def scoring_bytes(self, batch: int) -> float:
-        """Bytes that a forward pass over a batch holds."""
+        """Return the bytes of a forward pass over a batch."""
         return batch * _SCORING * self.largest
 
 
 def activations(module: nn.Module, loss: Callable[[], torch.Tensor], images: int) -> Activations:
-    """Return what a pass that computes `loss()` on a number of images keeps."""
+    """Return the activations saved by a pass that computes `loss()` on a number of images."""
     own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, int] = {}
 
@@ -57,7 +57,7 @@ def activations(module: nn.Module, loss: Callable[[], torch.Tensor], images: int
 
 @torch.no_grad()
 def largest_activation(model: nn.Module, example: Nest) -> int:
-    """Bytes of the largest output of any module, for one image of the inputs `example`."""
+    """Return the bytes of the largest output of any module, for one image of the inputs `example`."""
     largest = 0
 
     def hear(part: nn.Module, given: object, output: object) -> None:
@@ -75,7 +75,7 @@ def largest_activation(model: nn.Module, example: Nest) -> int:
 
 
 def used_bytes(device: torch.device) -> int:
-    """Return what this process holds now."""
+    """Return the memory that this process uses now."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     try:
@@ -86,7 +86,7 @@ def used_bytes(device: torch.device) -> int:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return what is left for this process; None where the system does not say."""
+    """Return the memory available to this process; None if the system does not report it."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     known = [value for value in (_available(), _left_in_group()) if value is not None]
@@ -102,8 +102,8 @@ def _available() -> int | None:
 
 
 def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return what a container's limit (control groups, version 2) leaves."""
+    """Return the memory left in a container's limit (cgroups, version 2)."""
     try:
         return int((root / "memory.max").read_text()) - int((root / "memory.current").read_text())
-    except (OSError, ValueError):  # no limit reads "max"
+    except (OSError, ValueError):  # "max" means no limit
         return None

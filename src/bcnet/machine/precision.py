@@ -1,4 +1,4 @@
-"""The floating-point format that the device computes in best."""
+"""Floating-point precision of a device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
 def resolve_precision(wish: Precision, device: torch.device) -> Precision:
-    """The precision that `wish` means on the device: never "auto".
+    """Return the precision for `wish` on the device; never "auto".
 
-    "auto" is bf16 on GPUs from Ampere on and on CPUs with AMX, fp16 on older GPUs, fp32 on other CPUs.
+    "auto" is bf16 on GPUs from Ampere and CPUs with AMX, fp16 on older GPUs, and fp32 on other CPUs.
 
     Raises:
-        RecipeError: fp16 on a CPU, which has no gradient scaling worth the name.
+        RecipeError: fp16 on a CPU, which has no gradient scaling.
     """
     if wish == "fp16" and device.type == "cpu":
         raise RecipeError("precision fp16 needs a GPU; got a CPU: take bf16, fp32 or auto")
@@ -33,7 +33,7 @@ def resolve_precision(wish: Precision, device: torch.device) -> Precision:
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """The context in which forward passes run at a resolved precision."""
+    """Return the context for forward passes at a resolved precision."""
     if precision == "fp32":
         return contextlib.nullcontext()
     dtype = torch.bfloat16 if precision == "bf16" else torch.float16

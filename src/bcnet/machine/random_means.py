@@ -1,4 +1,4 @@
-"""Random numbers replaced with their means, so that two calls of a network can be compared."""
+"""Replace random numbers with their means, so that two calls of a network can be compared."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _IN_PLACE = {torch.Tensor.normal_: ("mean", 0.0), torch.Tensor.bernoulli_: ("p",
 
 @contextmanager
 def means_of_random() -> Iterator[None]:
-    """Within the block dropout does nothing, in eval mode too, and random tensors hold the means of their laws.
+    """Disable dropout in the block, in eval mode too, and let random tensors hold the means of their distributions.
 
-    What is drawn otherwise comes from a fixed seed. The generator of the CPU is as before afterwards.
+    Other draws come from a fixed seed. The CPU generator is restored afterwards.
     """
     with torch.random.fork_rng(devices=[]), _Means():
         torch.manual_seed(0)

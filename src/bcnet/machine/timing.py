@@ -1,4 +1,4 @@
-"""Timing things against each other: in turns, so that what the machine does meanwhile falls on all of them alike."""
+"""Timing in turns, so that disturbances of the machine affect all things alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Seconds = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Pace:
-    """The length of a comparison: rounds until `seconds` of the clock are over, at least `least`, at most `most`."""
+    """Length of a comparison: rounds until `seconds` have passed, at least `least` and at most `most`."""
 
     seconds: float
     least: int = 3
@@ -27,7 +27,7 @@ class Pace:
 
     @classmethod
     def of_rounds(cls, count: int) -> Pace:
-        """So many rounds, however long they take."""
+        """Return a pace with a fixed number of rounds."""
         return cls(0.0, count, count)
 
 
@@ -40,14 +40,14 @@ def in_turns(
     clock: Clock = "wall",
     first_stays: bool = False,
 ) -> dict[str, Seconds]:
-    """Time all things of a round one after the other, round by round, in an order that rotates.
+    """Time all things once per round, in a rotating order.
 
-    `arms(round)` gives for each thing what prepares it, which is not timed, and what is. With `first_stays` the first
-    of them is always the first: it meets what is new in a round before the others do. `warmup` rounds do not count;
-    their numbers are -1, -2, ... A GPU has done all that it was given whenever the clock is read.
+    `arms(round)` returns for each thing an untimed preparation and the timed call. With `first_stays` the first one is
+    always first, so it bears the cost of anything new in a round. `warmup` rounds, with the numbers -1, -2, ..., are
+    not counted. The clock is read only after a GPU has finished.
 
     Returns:
-        Seconds of each thing, by its name, `(rounds,)`.
+        Seconds of each thing by name, `(rounds,)`.
     """
     taken: dict[str, list[float]] = {}
     fixed = 1 if first_stays else 0
@@ -78,33 +78,33 @@ def in_turns(
 
 
 def prepare_nothing() -> None:
-    """Prepare nothing."""
+    """Do nothing."""
 
 
 def now(device: str = "cpu", clock: Clock = "wall") -> float:
-    """Seconds of a clock, of a GPU when it has done all that it was given."""
+    """Return the seconds of a clock, after a GPU has finished."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
     return time.process_time() if clock == "CPU" else time.perf_counter()
 
 
 class Stopwatch:
-    """Wall seconds since it was made, and seconds that the main thread was ready to compute and had no core."""
+    """Wall seconds since its creation, and seconds in which the main thread was runnable but had no core."""
 
     def __init__(self) -> None:
         self._start = self._now()
 
     def _now(self) -> tuple[float, float]:
-        schedstat = Path("/proc/self/schedstat")  # nanoseconds running, nanoseconds on the run queue, turns
+        schedstat = Path("/proc/self/schedstat")  # nanoseconds running, nanoseconds queued, time slices
         queued = int(schedstat.read_text().split()[1]) / 1e9 if schedstat.is_file() else 0.0
         return time.perf_counter(), queued
 
     def read(self) -> tuple[float, float]:
-        """Both so far; where the system does not say, nobody waited."""
+        """Return both so far; 0 waiting seconds if the system does not report them."""
         wall, queued = self._now()
         return wall - self._start[0], queued - self._start[1]
 
     def waiting_share(self) -> float:
-        """The share of the time without a core."""
+        """Return the share of time without a core."""
         wall, queued = self.read()
         return queued / max(wall, 1e-9)

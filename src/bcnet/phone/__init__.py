@@ -1,4 +1,4 @@
-"""Formats of engines for phones, beside LiteRT's: ncnn, MNN and ExecuTorch."""
+"""Formats of phone engines besides LiteRT: ncnn, MNN and ExecuTorch."""
 
 from bcnet.phone.executorch import ExecuTorch, ExecuTorchInt8
 from bcnet.phone.mnn import Mnn

@@ -1,4 +1,4 @@
-"""ExecuTorch: networks as .pte files whose layers XNNPACK runs, as on phones' CPUs."""
+"""ExecuTorch: .pte files whose layers run on XNNPACK, as on phone CPUs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ExecuTorch(Format):
                 return bytes(edge.to_executorch().buffer)
             except ExportError:
                 raise
-            except Exception as error:  # of many kinds, in the words of its passes
+            except Exception as error:  # its passes raise errors of many types
                 reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
                 raise ExportError(
                     f"ExecuTorch refuses {type(network).__name__} with {type(error).__name__}: {reason}: take another "
@@ -66,7 +66,7 @@ class ExecuTorch(Format):
 
 
 class ExecuTorchInt8(Int8, ExecuTorch):
-    """ExecuTorch in int8, per channel of the weights, with real numbers in and out."""
+    """ExecuTorch in int8 with per-channel weights, and real numbers as inputs and outputs."""
 
     def _prepare(self, program: torch.export.ExportedProgram, inputs: Any) -> torch.export.ExportedProgram:
         samples = tensors(self.samples)
@@ -83,7 +83,7 @@ class ExecuTorchInt8(Int8, ExecuTorch):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what the packages print and warn of, most of it from C++: errors are raised."""
+    """Silence the packages' output and warnings, mostly from C++; errors are raised."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

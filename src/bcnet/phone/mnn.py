@@ -1,4 +1,4 @@
-"""MNN: networks converted from their ONNX file by MNN's own converter, and run on the CPU in float32."""
+"""MNN: networks converted from their ONNX file by MNN's own converter, run on the CPU in float32."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _FOREIGN = re.compile(r"These Op Not Support: *(?:ONNX::)?([\w.:]+)")
 
 
 def check_installed() -> None:
-    """Raise ExportError unless MNN is installed; its first import prints what the processor can do."""
+    """Raise ExportError unless MNN is installed; its first import prints processor facts."""
     with silent():
         _import("MNN")
 
 
 class Mnn(Format):
-    """MNN's file, for batches of any size; inputs and outputs are named as in ONNX."""
+    """MNN file for batches of any size; inputs and outputs have their ONNX names."""
 
     suffix = "mnn"
     runtime = "MNN"
@@ -67,7 +67,7 @@ class Mnn(Format):
 
 
 def _with_axes(content: bytes) -> bytes:
-    """Return an ONNX file for MNN's converter, which knows axes of these operators by attributes alone."""
+    """Return an ONNX file for MNN's converter, which requires the axes of these operators as attributes."""
     onnx = _import("onnx")
     model = onnx.load_model_from_string(content)
     constants = {constant.name: constant for constant in model.graph.initializer}
@@ -80,7 +80,7 @@ def _with_axes(content: bytes) -> bytes:
 
 
 def mnn_of(onnx: bytes, name: str) -> bytes:
-    """Return MNN's file of an ONNX file; `name` says in errors whose. The same file gives the same bytes.
+    """Return MNN's file of an ONNX file; `name` is for errors. Equal input gives equal bytes.
 
     Raises:
         ExportError: MNN is not installed, or its converter fails.
@@ -89,7 +89,7 @@ def mnn_of(onnx: bytes, name: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
         source, target = (Path(folder) / f"network.{suffix}" for suffix in ("onnx", "mnn"))
         source.write_bytes(_with_axes(onnx))
-        command = [sys.executable, "-c", _CONVERT, str(source), str(target)]  # a process, which it may end
+        command = [sys.executable, "-c", _CONVERT, str(source), str(target)]  # the converter may end its process
         done = subprocess.run(command, capture_output=True, text=True)
         said = (done.stdout + done.stderr).strip().splitlines() or ["nothing said"]
         if foreign := _FOREIGN.search(done.stdout + done.stderr):

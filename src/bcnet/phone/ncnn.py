@@ -23,12 +23,12 @@ from bcnet.machine.measure import NcnnFile
 from bcnet.nests import Nest, tensors
 
 _import = partial(import_package, need="ncnn needs packages of its own", extra="ncnn")
-_CLOSE = 1e-2  # of the largest output; what is exported is compared more closely
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same network gives the same bytes
+_CLOSE = 1e-2  # of the largest output; exported files are compared more strictly
+_DATE = (1980, 1, 1, 0, 0, 0)  # so that equal networks give equal bytes
 
 
 class Ncnn(Format):
-    """ncnn's `network.ncnn.param` and `network.ncnn.bin` in one zip, for one input at once."""
+    """ncnn's `network.ncnn.param` and `network.ncnn.bin` in one zip, for one input at a time."""
 
     suffix = "ncnn.zip"
     runtime = "ncnn"
@@ -37,8 +37,8 @@ class Ncnn(Format):
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`.
 
-        pnnx reads ONNX and TorchScript, and takes some layers of each wrongly that it takes rightly from the other: the
-        first file is taken that gives the network's outputs for `example`.
+        pnnx reads ONNX and TorchScript, and converts some layers of each wrongly that it converts correctly from the
+        other. The first file with the network's outputs for `example` is used.
         """
         ordered, inputs = in_order(network, example)
         _check_inputs(inputs)
@@ -54,7 +54,7 @@ class Ncnn(Format):
         raise first
 
     def _check_outputs(self, content: bytes, network: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
-        """Refuse a file whose outputs for `inputs` are not the network's, as far as these are finite."""
+        """Raise ExportError if a file's finite outputs for `inputs` differ from the network's."""
         with torch.no_grad():
             expected = [output.float() for output in tree_leaves(network(*inputs))]
         found = tree_leaves(self.runner(content, network, 1)(tuple(inputs)))
@@ -70,7 +70,7 @@ class Ncnn(Format):
                 continue
             difference = float((other - one)[finite].abs().max())
             largest = max(1.0, float(one[finite].abs().max()))
-            if not difference <= _CLOSE * largest:  # nor where the file gives NaN
+            if not difference <= _CLOSE * largest:  # also false if the file returns NaN
                 raise ExportError(
                     f"ncnn must give PyTorch's outputs; those of {type(network).__name__} are off by {difference:.3g}: "
                     "take another --format, or compute them by other operators in forward()"
@@ -99,10 +99,10 @@ def _torchscript(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
     content = io.BytesIO()
     try:
         with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # that it is deprecated, and what it takes for a constant
+            warnings.simplefilter("ignore")  # deprecation, and values that become constants
             traced = torch.jit.trace(network, inputs, check_trace=False, strict=False)  # type: ignore[no-untyped-call]
             torch.jit.save(traced, content)
-    except Exception as error:  # of many kinds
+    except Exception as error:  # errors of many types
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise ExportError(f"TorchScript refuses {type(network).__name__}: {reason}: take another --format") from error
     return content.getvalue()
@@ -111,11 +111,11 @@ def _torchscript(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
 _SOURCES: Mapping[str, Callable[[nn.Module, tuple[torch.Tensor, ...]], bytes]] = MappingProxyType(
     {"network.onnx": _onnx, "network.pt": _torchscript}
 )
-"""File name -> what writes a graph that pnnx reads under it."""
+"""File name -> function that writes a graph which pnnx reads under it."""
 
 
 def _convert(name: str, graph: bytes, network: nn.Module, inputs: Sequence[torch.Tensor]) -> bytes:
-    """Return the zip of ncnn's files that pnnx makes of a graph."""
+    """Return the zip of the ncnn files that pnnx makes from a graph."""
     pnnx = _import("pnnx")
     with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
         place = Path(folder)
@@ -138,8 +138,8 @@ def _convert(name: str, graph: bytes, network: nn.Module, inputs: Sequence[torch
 
 
 def _check_inputs(inputs: Sequence[torch.Tensor]) -> None:
-    """Raise ExportError unless these are real numbers, one input at once."""
-    if not all(tensor.is_floating_point() for tensor in inputs):  # pnnx runs the network on numbers of its own
+    """Raise ExportError unless there is one real-valued input at a time."""
+    if not all(tensor.is_floating_point() for tensor in inputs):  # pnnx runs the network on its own real inputs
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs)
         raise ExportError(f"files of ncnn take inputs of real numbers; got {kinds}: take another --format")
     if any(len(tensor) != 1 for tensor in inputs):
@@ -147,7 +147,7 @@ def _check_inputs(inputs: Sequence[torch.Tensor]) -> None:
 
 
 def _check_layers(text: str, network: nn.Module) -> None:
-    """Refuse layers that ncnn does not know: pnnx leaves what it cannot convert in the file."""
+    """Raise ExportError for layers that ncnn lacks, since pnnx leaves them in the file."""
     known = _import("ncnn").layer_to_index
     kinds = {line.split()[0] for line in text.splitlines()[2:] if line.strip()}
     foreign = sorted(kind for kind in kinds if known(kind) == -1)

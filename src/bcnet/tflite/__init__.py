@@ -1,4 +1,4 @@
-"""TensorFlow Lite: networks as its files, run by LiteRT on phones and by tflite-micro on microcontrollers."""
+"""TensorFlow Lite: network files for LiteRT on phones and tflite-micro on microcontrollers."""
 
 from bcnet.tflite.converter import Converter, convert, is_installed
 from bcnet.tflite.graph import disturb, read_graph

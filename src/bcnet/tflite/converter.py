@@ -1,7 +1,7 @@
-"""Networks as .tflite files, by litert-torch in a process of its own.
+"""Conversion of networks to .tflite files, by litert-torch in a separate process.
 
-The converter brings a gigabyte of packages, some in versions that others do not like, and prints without asking. So it
-may live in an environment of its own: the variable `BCNET_LITERT_PYTHON` names its Python.
+The converter needs a gigabyte of packages, some in versions that conflict with others, and prints to the terminal. It
+can therefore live in its own environment: the variable `BCNET_LITERT_PYTHON` names its Python.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ _ADVICE = (
 
 
 class Converter:
-    """A process that converts networks and runs what came of it; started by its first request.
+    """A process that converts networks and runs the files; started by the first request.
 
     Example: `with Converter() as converter: content = converter.convert(network, images)`
+
     """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._end: Callable[[], object] = lambda: None
-        self._told: IO[bytes] | None = None  # what it prints
+        self._told: IO[bytes] | None = None  # its output
 
     def __enter__(self) -> Self:
         return self
@@ -63,12 +64,12 @@ class Converter:
         """Return the file of a network in eval mode, for inputs of the shapes of `inputs`.
 
         Args:
-            network: on the CPU.
-            inputs: what its `forward` takes; the batch is fixed.
-            samples: inputs, `(samples, batch, ...)`, whose ranges an int8 file is quantised by; fp32 without.
+            network: the network, on the CPU.
+            inputs: an input of its `forward`; the batch size is fixed.
+            samples: calibration inputs `(samples, batch, ...)` for an int8 file; without them the file is fp32.
 
         Raises:
-            ExportError: the converter is not installed, or has no form for an operator.
+            ExportError: the converter is not installed, or does not support an operator.
         """
         with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
             place = Path(folder)
@@ -82,7 +83,7 @@ class Converter:
             return (place / "network.tflite").read_bytes()
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of the packages that convert and run.
+        """Return the versions of the converting and running packages.
 
         Raises:
             ExportError: the converter is not installed.
@@ -90,7 +91,7 @@ class Converter:
         return self._ask("versions", "versions")
 
     def describe(self, content: bytes) -> dict[str, Any]:
-        """Return the tensors and the arena of a file, see `bcnet.tflite.worker.describe`.
+        """Return the tensors and the arena of a file (see `bcnet.tflite.worker.describe`).
 
         Raises:
             ExportError: tflite-micro is not installed, or refuses the file.
@@ -101,7 +102,7 @@ class Converter:
             return self._ask("describe", "the file", file=str(file))
 
     def run_micro(self, content: bytes, inputs: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Return the first output of an int8 file in tflite-micro for each row of `inputs`, as the file holds both.
+        """Return the first output of an int8 file in tflite-micro for each row of `inputs`, both as stored in the file.
 
         Raises:
             ExportError: tflite-micro is not installed, or refuses the file.
@@ -170,7 +171,7 @@ class Converter:
 
 
 def convert(network: nn.Module, inputs: Nest, samples: Nest | None = None) -> bytes:
-    """Return the .tflite file of one network, see `Converter.convert`."""
+    """Return the .tflite file of one network (see `Converter.convert`)."""
     with Converter() as converter:
         return converter.convert(network, inputs, samples)
 
@@ -192,7 +193,7 @@ def is_installed() -> bool:
 
 
 def _signature(inputs: Nest) -> dict[str, Any]:
-    """Return arrays by the names that the converter gives inputs, in its order."""
+    """Return arrays by the converter's names for inputs, in its order."""
     args, kwargs = arguments(inputs)
     named = {f"args_{number}": tensor for number, tensor in enumerate(args)} | kwargs
     return {name: tensor.detach().cpu().numpy() for name, tensor in named.items()}

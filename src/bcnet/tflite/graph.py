@@ -1,8 +1,8 @@
-"""A converted network at any widths: its arena and its file, read from a few networks that tflite-micro loads.
+"""Arena and file size of a converted network at any widths, inferred from a few networks that tflite-micro loads.
 
-The converted graph says which tensors there are and when they live. Which lengths of theirs follow which group of
-channels is found by converting networks of other widths: those are drawn so that all lengths of the space's own tensors
-differ. Each of the converted networks checks the whole prediction, to the byte.
+The converted graph defines the tensors and their lifetimes. Which of their lengths follow which group of channels is
+inferred by converting networks of other widths, drawn so that all lengths of the space's own tensors differ. Each
+converted network also checks the whole prediction, to the byte.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from bcnet.space.solution import sum_of_products
 from bcnet.supernet import build
 from bcnet.tflite.converter import Converter
 
-NETWORKS = 3  # converted, the full one first
+NETWORKS = 3  # converted networks, the full one first
 _INSTEAD = "limit memory:int8 and size:int8 instead, and leave room"
-_PADDING = 2  # bytes that aligning an array may take beyond what it took in the networks that were converted
-_DRAWS = 200  # of widths at which all lengths differ
-_SAMPLES = 4  # random inputs that ranges are taken from: sizes do not depend on them
+_PADDING = 2  # bytes by which an array's alignment may exceed that in the converted networks
+_DRAWS = 200  # draws of widths for which all lengths differ
+_SAMPLES = 4  # random inputs for ranges, which do not affect sizes
 
 
 def read_graph(
@@ -41,17 +41,17 @@ def read_graph(
     space: WidthSpace | None = None,
     on_converted: Callable[[int], None] = lambda _: None,
 ) -> ConvertedGraph:
-    """Convert networks of three widths to int8, and read off what any widths take on a microcontroller.
+    """Convert networks of three widths to int8, and infer the memory of any widths on a microcontroller.
 
     Args:
         model: the network.
-        example_input: what its `forward` takes, `(batch, ...)`; the network is converted for one input.
-        space: its width space, where it is not that of `WidthSpace.trace(model, example_input)`.
-        on_converted: is told how many networks are converted so far.
+        example_input: an input `(batch, ...)` of its `forward`; the network is converted for a batch of one.
+        space: its width space; default: `WidthSpace.trace(model, example_input)`.
+        on_converted: called with the number of networks converted so far.
 
     Raises:
         ExportError: converter or tflite-micro are not installed or refuse the network, or its graph changes with the
-            widths in a way that no prediction follows.
+            widths in an unpredictable way.
 
     Example: `Budget({Arena(read_graph(network, torch.zeros(1, 1, 49, 10))): "64 KiB"})`
     """
@@ -81,7 +81,7 @@ def _noise(tensor: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def disturb(network: nn.Module) -> nn.Module:
-    """The network with weights that are all different: equal constants, zeros say, share their place in a file."""
+    """Return the network with distinct weights, since equal constants, such as zeros, are stored once."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for tensor in network.state_dict().values():
@@ -91,7 +91,7 @@ def disturb(network: nn.Module) -> nn.Module:
 
 
 def _probes(space: WidthSpace) -> list[Widths]:
-    """Full widths, then others at which different lengths of the space's tensors are different numbers."""
+    """Return the full widths, then others at which different lengths of the space's tensors have different values."""
     layouts = _layouts(space)
     rng = np.random.default_rng(0)
     best: list[Widths] = []
@@ -107,14 +107,14 @@ def _probes(space: WidthSpace) -> list[Widths]:
 
 
 def _narrow(group: WidthGroup, rng: np.random.Generator) -> int:
-    """A width between half and full; two channels at least, since the converter takes one for another operator."""
+    """Return a width between half and full; at least two, since the converter replaces single-channel operators."""
     low = max(group.least, 2, math.ceil(group.max_width / 2))
     choices = [width for width in range(group.unit, group.max_width, group.unit) if width >= low]
     return int(rng.choice(choices)) if choices else group.max_width
 
 
 def _layouts(space: WidthSpace) -> list[Layout]:
-    """The dimensions of the network's tensors that follow a group, each once, those of one group first."""
+    """Return the distinct dimensions of the network's tensors that follow a group, those of a single group first."""
     found = {
         sum_of_products([(1, [layout])]).to_list().__repr__(): layout
         for layouts in space.layouts.values()
@@ -125,7 +125,7 @@ def _layouts(space: WidthSpace) -> list[Layout]:
 
 
 def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> ConvertedGraph:
-    """The model that explains the facts of all networks.
+    """Return the model that explains the facts of all networks.
 
     Raises:
         ExportError: there is none.
@@ -139,7 +139,7 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
     layouts = _layouts(space)
 
     def terms(values: Sequence[int], what: str) -> Polynomial:
-        """The length that takes these values at the probes."""
+        """Return the length that has these values at the probes."""
         if len(set(values)) == 1:
             return Polynomial({(): values[0]})
         found = []

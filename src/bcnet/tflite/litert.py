@@ -1,4 +1,4 @@
-"""LiteRT: the formats of .tflite files, and files run on this machine, int8 ones with real numbers in and out."""
+"""LiteRT: formats of .tflite files, and running files on this machine; int8 files take and return real numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class LiteRt(Format):
-    """TensorFlow Lite, by litert-torch, for LiteRT on phones."""
+    """TensorFlow Lite by litert-torch, for LiteRT on phones."""
 
     suffix = "tflite"
     runtime = "LiteRT"
@@ -38,7 +38,7 @@ class LiteRt(Format):
 
 
 class LiteRtInt8(Int8, LiteRt):
-    """TensorFlow Lite in int8, inputs and outputs too, for phones and microcontrollers."""
+    """TensorFlow Lite in int8, including inputs and outputs, for phones and microcontrollers."""
 
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
@@ -65,13 +65,13 @@ class LiteRtFile:
         self._out = self.interpreter.get_output_details()
 
     def to_stored(self, inputs: Nest) -> list[Array]:
-        """Return inputs as the file holds them and in its order: int8 ones by their scale."""
+        """Return inputs as stored in the file and in its order, int8 ones by their scale."""
         args, kwargs = arguments(inputs)
         tensors = kwargs or {f"args_{number}": tensor for number, tensor in enumerate(args)}
         return [to_stored(tensors[self._names[d["index"]]].numpy(), d) for d in self._into]
 
     def to_real(self, outputs: Array) -> Array:
-        """Return what values of the first output stand for."""
+        """Return the real numbers of the first output."""
         return _to_real(outputs, self._out[0])
 
     def __call__(self, inputs: Nest) -> Any:
@@ -98,16 +98,16 @@ def check_installed() -> Any:
 
 
 class FileNetwork(nn.Module):
-    """A file as a network, row by row, so that a task can test it.
+    """A file as a network, run row by row, so that a task can test it.
 
     Args:
-        file: for a batch of one.
+        file: runs a batch of one.
     """
 
     def __init__(self, file: Callable[[Nest], Any]) -> None:
         super().__init__()
         self.file = file
-        self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # says that it is on the CPU
+        self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # tells callers that it is on the CPU
 
     def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Any:
         """Return the outputs of all rows."""

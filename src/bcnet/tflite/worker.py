@@ -1,8 +1,8 @@
-"""Convert networks in a process of its own: the script behind `bcnet.tflite.converter`.
+"""Convert networks in a separate process: the script behind `bcnet.tflite.converter`.
 
 It needs torch and litert-torch, tflite-micro for the facts of an arena, and nothing of bcnet. A request is a line of
-JSON on standard input, `{"do": "convert", ...}`, the reply a line on standard output. What the packages print goes to
-standard error.
+JSON on standard input, `{"do": "convert", ...}`, and the reply a line on standard output. Output of the packages goes
+to standard error.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 _SIGNATURE = "serving_default"
-_ARENA = 64 * 2**20  # bytes that tflite-micro may take; it tells how many it took
+_ARENA = 64 * 2**20  # bytes available to tflite-micro, which reports how many it used
 _SCALE = 12  # bytes of a scale and a zero point
 _PER_CHANNEL = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 
 
 def convert(program: str, out: str, samples: str | None = None) -> dict[str, Any]:
-    """Write a `torch.export` program as a .tflite file: fp32, or int8 with the ranges that `samples` (.npz) show."""
+    """Write a `torch.export` program as a .tflite file: fp32, or int8 with the ranges of `samples` (.npz)."""
     import litert_torch
     import torch
 
@@ -49,7 +49,7 @@ def convert(program: str, out: str, samples: str | None = None) -> dict[str, Any
     recipes.load_quantization_recipe(chosen)
     with np.load(samples) as arrays:
         batches = [dict(zip(arrays.files, rows)) for rows in zip(*(arrays[name] for name in arrays.files))]  # noqa: B905
-    # `Quantizer.calibrate` averages the ranges of single inputs, and so cuts off what most inputs do not reach.
+    # `Quantizer.calibrate` averages the ranges of single inputs, which clips rare values.
     ranges = calibrator.Calibrator(unquantized, num_threads=1, qsv_update_func=qsv_utils.min_max_update)
     ranges.calibrate({_SIGNATURE: batches}, recipes)
     quantized = job.quantize(ranges.get_model_qsvs()).quantized_model
@@ -59,10 +59,10 @@ def convert(program: str, out: str, samples: str | None = None) -> dict[str, Any
 
 
 def _lean(content: bytes) -> bytes:
-    """Return a file that holds its constants inside, and names of nothing but its inputs and outputs.
+    """Return the file with its constants inside, and without names except those of inputs and outputs.
 
-    From 256 KiB on the quantiser appends constants to the file, where tflite-micro does not look: it would take the
-    weights for tensors without content, and compute nonsense. Names are those of the user's modules, kilobytes of them.
+    From 256 KiB the quantiser appends constants to the file, where tflite-micro does not look: it would treat the
+    weights as empty tensors and compute nonsense. Names are those of the user's modules, kilobytes of them.
     """
     import flatbuffers
     import numpy as np
@@ -84,11 +84,11 @@ def _lean(content: bytes) -> bytes:
 
 
 def describe(file: str) -> dict[str, Any]:
-    """Return the tensors of a file that tflite-micro plans, by when they live, and what it takes for the file.
+    """Return the tensors of a file that tflite-micro plans, with their lifetimes, and the memory it uses.
 
-    `tensors` are `[shape, bytes of an element, first operator, last operator]`, `channels` the output channels of each
-    operator that keeps a scale for each, `arena` the bytes that tflite-micro takes: `head` for tensors, `tail` for all
-    that stays. `constants` are `[shape, bytes of an element]`, of scales too, `file` the bytes of the file.
+    `tensors` are `[shape, bytes of an element, first operator, last operator]`. `channels` are the output channels of
+    each operator with a scale per channel. `arena` are the bytes used: `head` for tensors, `tail` for persistent data.
+    `constants` are `[shape, bytes of an element]`, including scales. `file` are the bytes of the file.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -114,7 +114,7 @@ def describe(file: str) -> dict[str, Any]:
         for n in sorted(first)
         if n not in constant
     ]
-    used = dict.fromkeys(int(n) for operator in graph.operators for n in operator.inputs if n >= 0)  # in their order
+    used = dict.fromkeys(int(n) for operator in graph.operators for n in operator.inputs if n >= 0)  # in order
     constants = [
         [[int(size) for size in graph.tensors[n].shape], _bytes_of(schema, graph.tensors[n].type)]
         for n in used
@@ -147,7 +147,7 @@ def _bytes_of(schema: Any, kind: int) -> int:
 
 
 def _arena(file: str) -> dict[str, int]:
-    """Return what tflite-micro says it took, in a process of its own, since it prints that."""
+    """Return what tflite-micro reports, in a separate process, since it prints to the terminal."""
     script = (
         f"from tflite_micro import runtime\nruntime.Interpreter.from_file({file!r}, arena_size={_ARENA})"
         ".print_allocations()"
@@ -162,7 +162,7 @@ def _arena(file: str) -> dict[str, int]:
 
 
 def run(file: str, inputs: str, out: str) -> dict[str, Any]:
-    """Run an int8 file in tflite-micro on rows of `inputs` (.npz) as its inputs hold them; write the outputs (.npz)."""
+    """Run an int8 file in tflite-micro on rows of `inputs` (.npz) as stored in its inputs; write the outputs (.npz)."""
     import numpy as np
     from tflite_micro import runtime
 
@@ -180,7 +180,7 @@ def run(file: str, inputs: str, out: str) -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """Import what the others need, and say which versions these are."""
+    """Import what the other functions need, and return the versions."""
     from importlib import metadata
 
     import litert_torch  # noqa: F401
@@ -203,7 +203,7 @@ _REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
 def main() -> int:
     """Answer requests until standard input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what packages print is no reply
+    os.dup2(2, 1)  # replies use the original standard output
     for line in sys.stdin:
         request = json.loads(line)
         reply: dict[str, Any]
