@@ -1,4 +1,4 @@
-"""The command line."""
+"""Command line interface."""
 
 from bcnet.cli.app import main
 

@@ -1,4 +1,4 @@
-"""Commands: their options, their help, and how they end."""
+"""The program: its commands, their help, and exit codes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _COMMANDS = {  # module and help of each
 
 
 def make_app() -> typer.Typer:
-    """Return the program, with all commands."""
+    """Return the program with all commands."""
     made = typer.Typer(
         help=page(_HELP),
         no_args_is_help=True,
@@ -75,7 +75,7 @@ def make_app() -> typer.Typer:
 
 
 def _function(command: str) -> str:
-    return "help_" if command == "help" else command  # Python has a function of that name
+    return "help_" if command == "help" else command  # `help` is a Python builtin
 
 
 def _say_version(asked: bool) -> None:
@@ -103,9 +103,9 @@ _SHARED = {"search"}
 
 
 def main() -> None:
-    """Entry point of the `bcnet` command; under torchrun that of every process."""
+    """Entry point of the `bcnet` command; under torchrun, of every process."""
     if launched_rank() and not set(sys.argv[1:2]) & _SHARED:
-        return  # all other commands are the work of one
+        return  # all other commands run on rank 0 only
     take_every_stop()
     _find_modules_here()
     try:
@@ -122,6 +122,6 @@ def main() -> None:
 
 
 def _find_modules_here() -> None:
-    """Let `--model module:factory` name code in the current folder, behind all that is installed."""
+    """Let `--model module:factory` import code from the current folder, after all installed packages."""
     if "" not in sys.path:
         sys.path.append("")

@@ -1,4 +1,4 @@
-"""`bcnet calibrate`: how long networks of any widths take on this device, as a file for latency budgets."""
+"""`bcnet calibrate`: measure how long networks of any widths take on this device, for latency budgets."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def calibrate(
     ignore: Ignore = None,
     only: Only = None,
 ) -> None:
-    """Calibrate; the help is `HELP`."""
+    """Implement the command; the help is `HELP`."""
     import bcnet
     from bcnet.cli.profile import space_of
     from bcnet.costs import Latency

@@ -1,4 +1,4 @@
-"""Carrying out a command that runs stages: who hears of it, and how it ends."""
+"""Run the action of a command with a reporter, and show its outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def carry_out(
     log: str,
     tensorboard: bool,
 ) -> None:
-    """Run `action(reporter)` and show its outcome, for machines as `document` of it."""
+    """Run `action(reporter)` and show its outcome, or print `document` of it for machines."""
     from bcnet.progress.base import Together
     from bcnet.progress.json_lines import JsonReporter
     from bcnet.progress.tensorboard import TensorBoard
@@ -49,10 +49,10 @@ def carry_out(
 
 
 def make_reporter(console: Console, log: str = "auto") -> Reporter:
-    """The reporter called `log`; "auto" gives bars where the console is a terminal, lines where it is not.
+    """Return the reporter called `log`; "auto" shows bars in a terminal and lines elsewhere.
 
     Raises:
-        BCNetError: no such reporter.
+        BCNetError: an unknown reporter.
     """
     from bcnet.progress.base import Reporter
     from bcnet.progress.json_lines import JsonReporter

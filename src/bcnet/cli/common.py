@@ -1,10 +1,10 @@
-"""Common to all commands: the process they run in, and the layout of their help pages."""
+"""Parts shared by all commands: process set-up, and the layout of help pages."""
 
 from __future__ import annotations
 
 
 def prepare_process(allocator: str, primitives: int | None) -> None:
-    """Set up what belongs to the whole process; before torch computes anything.
+    """Configure the process before torch computes anything.
 
     Raises:
         RecipeError: an unknown allocator.
@@ -21,6 +21,6 @@ def prepare_process(allocator: str, primitives: int | None) -> None:
 
 
 def page(text: str) -> str:
-    """Help text with its paragraphs unwrapped, for the terminal to wrap; brackets in it are no markup."""
+    """Return help text with unwrapped paragraphs, for the terminal to wrap, and escaped brackets."""
     plain = text.replace("[", "\\[")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in plain.strip().split("\n\n"))

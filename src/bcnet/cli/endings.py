@@ -1,4 +1,4 @@
-"""The end of a command: its exit code, and the one message that says why."""
+"""The end of a command: its exit code, and one message with the reason."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as schedulers send it before they kill: it ends a command like Ctrl-C, with exit code 143."""
+    """SIGTERM, as sent by schedulers before they kill: ends a command like Ctrl-C, with exit code 143."""
 
 
 def guard(command: Callable[_P, None]) -> Callable[_P, None]:
-    """End with one message where a command cannot go on or is stopped; anything else is a bug and keeps its traceback.
+    """End the command with one message if it fails or is stopped; bugs keep their traceback.
 
-    Exit codes: 2 for an error of ours, a file system that refuses or memory that does not do; 130 for Ctrl-C; 143 for
-    SIGTERM.
+    Exit codes: 2 for errors of this library, file system errors and lack of memory; 130 for Ctrl-C; 143 for SIGTERM.
+
     """
 
     @functools.wraps(command)
@@ -59,7 +59,7 @@ def guard(command: Callable[_P, None]) -> Callable[_P, None]:
 
 
 def refuse(message: str, cause: Exception | None = None) -> NoReturn:
-    """End with a message and code 2. Of several processes that fail together one gives the message."""
+    """End with a message and code 2. If several processes fail together, only one prints it."""
     if not getattr(cause, "repeated", launched_rank() > 0):
         complain(f"Error: {message}")
     raise typer.Exit(WRONG_REQUEST) from None
@@ -67,7 +67,7 @@ def refuse(message: str, cause: Exception | None = None) -> NoReturn:
 
 @contextmanager
 def stoppable(kept: Callable[[], str]) -> Iterator[None]:
-    """Say, where work is stopped, what is `kept` and how to go on."""
+    """On a stop within the block, say what is `kept` and how to resume."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -75,39 +75,39 @@ def stoppable(kept: Callable[[], str]) -> Iterator[None]:
 
 
 def take_every_stop() -> None:
-    """From now on let SIGTERM raise `Terminated` in the main thread, and let no stop be lost.
+    """Make SIGTERM raise `Terminated` in the main thread, and never lose a stop.
 
-    Python drops what is raised in a finaliser or in the callback of a weak reference, and imports are full of those.
+    Python drops exceptions raised in finalisers and weak-reference callbacks, which are frequent during imports.
     """
     signal.signal(signal.SIGTERM, _raise_terminated)
     sys.unraisablehook = _send_again
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """128 and the number of the signal, as shells count."""
+    """Return 128 plus the signal's number, as shells do."""
     return 128 + _signal_of(stop)
 
 
 def complain(text: str) -> None:
-    """Print to standard error, control characters as escapes: what is quoted may come from an untrusted file."""
+    """Print to standard error with control characters escaped, since quoted text may come from an untrusted file."""
     console = Console(file=sys.__stderr__) if launched_rank() else Console(stderr=True)
     console.print(printable(text), style="red", highlight=False, markup=False, soft_wrap=True)
 
 
 def printable(text: str) -> str:
-    """The text with what would steer a terminal, or cannot be encoded, written as an escape."""
+    """Return the text with control and unencodable characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def launched_rank() -> int:
-    """The number that torchrun gave this process; 0 where it was started alone."""
+    """Return the rank set by torchrun; 0 without torchrun."""
     rank = os.environ.get("RANK", "")
     return int(rank) if rank.isdecimal() and "MASTER_ADDR" in os.environ else 0
 
 
 @contextmanager
 def only_the_first_speaks() -> Iterator[None]:
-    """Among several processes of one command, let the first alone print; the others keep what they refuse with."""
+    """Let only rank 0 print within the block; the other processes keep their error messages."""
     with contextlib.ExitStack() as held:
         if launched_rank():
             silence = held.enter_context(open(os.devnull, "w"))
@@ -117,7 +117,7 @@ def only_the_first_speaks() -> Iterator[None]:
 
 
 def let_the_first_speak() -> None:
-    """Wait before ending, on other processes than the first: torchrun ends all when one has ended."""
+    """Wait before ending on other ranks, since torchrun ends all processes when one has ended."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     time.sleep(_COURTESY)
 
@@ -129,7 +129,7 @@ def _end_stopped(text: str, stop: KeyboardInterrupt) -> NoReturn:
 
 
 def kept_in_run(run: Path) -> str:
-    """Return what is kept of a run that is stopped."""
+    """Return what is kept of an interrupted run."""
     if not (run / names.SETTINGS).exists():
         return "Stopped before anything was written."
     record = read_record(run)
@@ -142,14 +142,14 @@ def kept_in_run(run: Path) -> str:
 
 
 def _machine_reason(error: MemoryError | RuntimeError | OSError) -> str | None:
-    """Return what the machine lacks, where that is what the error says."""
+    """Return the machine's missing resource, if that is the error's cause."""
     first = str(error).partition("\n")[0]
     if isinstance(error, OSError):
         if error.errno not in _STORAGE:
             return None
         place = f"{error.filename} cannot be written" if error.filename else "writing failed"
         return f"{place}: {error.strerror}: what was finished is kept; make room, then run the same command again"
-    # torch's allocators raise RuntimeError on the CPU and a kind of it, OutOfMemoryError, on a GPU.
+    # torch's allocators raise RuntimeError on the CPU, and its subclass OutOfMemoryError on a GPU.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in first:
         return (
             f"the memory of this machine or device does not suffice ({first or 'MemoryError'}): what was finished is "
@@ -163,7 +163,7 @@ def _signal_of(stop: KeyboardInterrupt) -> signal.Signals:
 
 
 def _send_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Send a stop that was dropped once more, from a thread: sent from here it would be dropped again."""
+    """Send a dropped stop again from a thread, since here it would be dropped again."""
     if isinstance(dropped.exc_value, KeyboardInterrupt):
         again = threading.Timer(_SOON, os.kill, (os.getpid(), _signal_of(dropped.exc_value)))
         again.daemon = True

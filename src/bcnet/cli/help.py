@@ -1,4 +1,4 @@
-"""`bcnet help`: the pages of the documentation in the terminal."""
+"""`bcnet help`: pages of the documentation in the terminal."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ TOPICS = (
     *("survival", "extending", "faq"),
 )
 METHODS = "methods"
-"""The page that is made from the methods themselves."""
-_WIDTH = 100  # characters, beyond which lines are hard to read
+"""Page generated from the methods."""
+_WIDTH = 100  # longest readable line, in characters
 
 
 @guard
@@ -57,7 +57,7 @@ def help_(topic: Annotated[str | None, typer.Argument(help="Name of a page (defa
     if name == METHODS:
         pages[name] = _methods()
     if console.is_terminal:
-        os.environ.setdefault("LESS", "-R")  # or it shows the codes of colours as text
+        os.environ.setdefault("LESS", "-R")  # otherwise it shows colour codes as text
         with console.pager(styles=True):
             console.print(Markdown(pages[name]))
     else:
@@ -73,7 +73,7 @@ def _list(console: Console, pages: Mapping[str, str]) -> None:
 
 
 def _methods() -> str:
-    """Every method with its fields, as Markdown."""
+    """Return every method with its fields, as Markdown."""
     from bcnet import methods
 
     page = [
@@ -97,6 +97,6 @@ def _usual(default: object) -> str:
 
 
 def _folder() -> Traversable:
-    """Return the folder of the pages: in the package as it is installed, in the repository as it is checked out."""
+    """Return the folder of the pages: in the installed package, or in a checkout."""
     installed = resources.files("bcnet") / "help"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "docs"

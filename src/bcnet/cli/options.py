@@ -1,4 +1,4 @@
-"""Options of the commands. Nothing heavy is imported here: the help pages and a shell that completes a line need it."""
+"""Options of the commands. Imports are light, since help pages and shell completion load this module."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ InputShape = Annotated[
     typer.Option("--input", help="Shape of an input, 3x224x224, or 128:int64 for tokens; repeatable.", metavar="SHAPE"),
 ]
 METHOD_NAMES = ("trainings", "bcnet", "autoslim", "random", "uniform", "balanced", "pruned", "given")
-"""Names of the methods, for completion; a test holds them equal to `bcnet.methods.METHODS`."""
+"""Names of the methods for completion; a test compares them with `bcnet.methods.METHODS`."""
 EFFORTS = ("small", "medium", "large")
 STARTS = ("scratch", "original", "pretrained", "supernet")
 MethodText = Annotated[
@@ -163,7 +163,7 @@ Primitives = Annotated[
 
 
 def given_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that a person gave: those left out are None, or empty where they can be repeated."""
+    """Return the settings that were given: options left out are None, or empty if repeatable."""
     values = {name: value for name, value in settings.items() if value is not None and value != []}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
@@ -177,7 +177,7 @@ def space_options(
     only: list[str] | None,
     widen: float | None = None,
 ) -> dict[str, Any]:
-    """Return the fields of the width space that a person gave."""
+    """Return the given fields of the width space."""
     multiple: int | str | None = multiple_of
     if multiple_of is not None and multiple_of.removeprefix("-").isdecimal():
         multiple = int(multiple_of)
@@ -195,7 +195,7 @@ def space_options(
 
 
 def _smallest(texts: list[str] | None) -> int | dict[str, int] | None:
-    """Return the smallest widths of `16` or `PATTERN=16`, where a person gave any."""
+    """Parse smallest widths, `16` or `PATTERN=16`; None if not given."""
     if not texts:
         return None
     if len(texts) == 1 and texts[0].isdecimal():

@@ -1,4 +1,4 @@
-"""Values from what a person types."""
+"""Parse values of command line options."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def budget(macs: str | None, params: str | None) -> Budget:
-    """The budget of `--budget` and `--params-budget`, of which at least one is given.
+    """Return the budget of `--budget` and `--params-budget`, of which at least one is required.
 
     Raises:
-        BudgetError: neither is, or one of them is no limit.
+        BudgetError: neither is given, or an invalid limit.
     """
     from bcnet.costs import MEASURES, PARAMS, Budget, Measure, measure_named
 
@@ -44,10 +44,10 @@ def budget(macs: str | None, params: str | None) -> Budget:
 
 
 def inputs(texts: Sequence[str]) -> Nest:
-    """Return what a network takes, for two items: zeros of the shapes `3x224x224` or `128:int64`; several as a tuple.
+    """Return a batch of two zero inputs for shapes such as `3x224x224` or `128:int64`; several as a tuple.
 
     Raises:
-        ModelError: another form.
+        ModelError: an invalid shape.
     """
     import torch
 
@@ -66,10 +66,10 @@ def inputs(texts: Sequence[str]) -> Nest:
 
 
 def size(text: str) -> tuple[int, int]:
-    """Return height and width, of `480x640`.
+    """Parse height and width from `480x640`.
 
     Raises:
-        ExportError: another form.
+        ExportError: an invalid size.
     """
     sides = text.split("x")
     if len(sides) != 2 or not all(side.isdecimal() and int(side) for side in sides):
@@ -78,10 +78,10 @@ def size(text: str) -> tuple[int, int]:
 
 
 def with_latency_model(budget: Budget, path: Path | None) -> Budget:
-    """The budget, whose limit on latency is predicted by the model of a file, where one is given.
+    """Return the budget with its latency limit predicted by the model in a file, if given.
 
     Raises:
-        BudgetError: no such file, a budget without a limit on latency, or one for another engine.
+        BudgetError: no such file, a budget without a latency limit, or a model of another engine.
     """
     from bcnet.costs import LATENCY, read_latency
 
@@ -100,22 +100,22 @@ def with_latency_model(budget: Budget, path: Path | None) -> Budget:
 
 
 def parse_training(recipe: str | None, pairs: Sequence[str] | None, precision: str | None) -> dict[str, Any]:
-    """Return the argument `training` of `bcnet.search` of `--recipe`, `--set` and `--precision`.
+    """Return the argument `training` of `bcnet.search` from `--recipe`, `--set` and `--precision`.
 
     Raises:
-        RecipeError: as `changes`.
+        RecipeError: as for `changes`.
     """
     named = {"recipe": recipe, "precision": precision}
     return {key: value for key, value in named.items() if value is not None} | changes(pairs or [])
 
 
 def changes(pairs: Sequence[str], option: str = "--set", example: str = "lr=0.05") -> dict[str, Any]:
-    """Return the values of `key=value` texts, read as YAML, which were given by `option`.
+    """Parse `key=value` texts of `option`; values are YAML.
 
     Example: `changes(["lr=0.05", "schedule.final_lr=1e-4"])`.
 
     Raises:
-        RecipeError: a text without an equals sign, or a value that is no YAML.
+        RecipeError: a text without an equals sign, or invalid YAML.
     """
     from bcnet.train.yaml_text import parse_yaml
 

@@ -1,4 +1,4 @@
-"""`bcnet profile`: what can be searched in a model, and what it costs."""
+"""`bcnet profile`: the searchable widths of a model, and their cost."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def profile(
 
 
 def _model_of(latency: Latency, space: WidthSpace) -> LatencyModel:
-    """The model of a file, which is of this network.
+    """Return the model in a file if it was fitted to this network.
 
     Raises:
-        BudgetError: it is of another one.
+        BudgetError: it was fitted to another one.
     """
     from bcnet.stages.calibration import check_model
 
@@ -115,7 +115,7 @@ def _model_of(latency: Latency, space: WidthSpace) -> LatencyModel:
 def space_of(
     model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any], shapes: Sequence[str] | None
 ) -> Any:
-    """The width space of a model by name, the network, and two inputs: images, or what `--input` says."""
+    """Return the width space of a model by name, the network, and two inputs: images, or those of `--input`."""
     import torch
 
     from bcnet.cli import parse

@@ -1,4 +1,4 @@
-"""`bcnet recipes`: how the paper's networks are trained, and what came out, there and here."""
+"""`bcnet recipes`: the paper's training recipes and results, and results measured here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for those who use what a run found."""
+"""Commands on the result of a run."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def export(
     client = None
     if push is not None:
         check_repository(push)
-        client = hub_client()  # before the work: a missing token shows at once
+        client = hub_client()  # before the work, so that a missing token is reported at once
     chosen = format_ or format_of(out)
     done = export_run(
         run,

@@ -1,7 +1,7 @@
-"""Runs as YAML files: `bcnet search FILE.yaml`, and `--print-settings`, which writes such a file.
+"""Runs as YAML files: `bcnet search FILE.yaml`, and `--print-settings`, which writes one.
 
-A file says what `settings.json` says, with `budget` in place of `limits` and `out` for the run directory. What is given
-on the command line comes before what the file says.
+A file has the keys of `settings.json`, with `budget` instead of `limits` and `out` for the run directory. Options on
+the command line override the file.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _MOST = 100_000  # characters
 
 
 def read_run_file(path: Path) -> dict[str, Any]:
-    """Return the arguments of `bcnet.search` that a file says; `out` is `run_dir`.
+    """Return the arguments of `bcnet.search` from a file; `out` is `run_dir`.
 
     Raises:
-        RecipeError: no file, no YAML, no mapping, or a key that is no setting.
+        RecipeError: no file, invalid YAML, not a mapping, or an unknown key.
         BudgetError: an invalid limit.
     """
     from bcnet.methods.base import CustomMethod, method_from_document, parse_method
@@ -61,7 +61,7 @@ def read_run_file(path: Path) -> dict[str, Any]:
 
 
 def run_file(settings: Any, out: Path | None, task: str | None = None) -> str:
-    """Return the text of a file that says these settings; `task` is the name of a custom task."""
+    """Return the text of a file with these settings; `task` is the name of a custom task."""
     import yaml
 
     from bcnet.tasks import name_of_task

@@ -1,4 +1,4 @@
-"""`bcnet search`: the whole job."""
+"""`bcnet search`: search, train and compare."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def search(
         bool, typer.Option("--print-settings", help="Write the run as a YAML file to standard output, and do nothing.")
     ] = False,
 ) -> None:
-    """Search widths; the help is `HELP`."""
+    """Implement the command; the help is `HELP`."""
     from bcnet.api import preview
     from bcnet.api import search as run_search
     from bcnet.cli import parse
@@ -183,7 +183,7 @@ def search(
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
             progress=False,
-            until=until,  # type: ignore[arg-type]  # checked there
+            until=until,  # type: ignore[arg-type]  # validated there
             reuse=tuple(reuse or ()),
             **arguments,
         ),
@@ -196,7 +196,7 @@ def search(
 
 
 def _method(method: str | None, effort: str | None) -> str | None:
-    """The method of `--method` and `--effort`."""
+    """Return the method of `--method` and `--effort`."""
     if effort is None:
         return method
     name, colon, fields = (method or "trainings").partition(":")
@@ -206,7 +206,7 @@ def _method(method: str | None, effort: str | None) -> str | None:
 
 
 def _is_given(arguments: dict[str, Any]) -> bool:
-    """Return whether the widths are given: their own cost is the budget then."""
+    """Return whether the widths are given; their own cost is then the budget."""
     from bcnet.methods import Given
 
     method = arguments.get("method")
@@ -214,14 +214,14 @@ def _is_given(arguments: dict[str, Any]) -> bool:
 
 
 def _training_argument(from_file: Any, changes: dict[str, Any]) -> Any:
-    """The recipe of a file with what the options change in it; a recipe that is named replaces it."""
+    """Return a file's recipe with the changes of options; a recipe named by an option replaces it."""
     if from_file is None or "recipe" in changes:
         return changes or None
     return from_file.with_changes(changes)
 
 
 def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:
-    """Return what the run takes, the space in a line, room on the disk, and every setting where asked."""
+    """Show the cost of the run, the space in a line, free disk space, and optionally every setting."""
     from bcnet.display import size
     from bcnet.stages.running import describe_training
 

@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Tables for the terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BAR = 20
 
 
 def show_result(console: Console, result: RunResult, folder: str) -> None:
-    """The comparison of the three networks, the kept widths, what was gained, and what to do next."""
+    """Show the comparison of the three networks, the kept widths, the gain, and the next steps."""
     from bcnet.costs import measure_called
     from bcnet.run.result import NETWORKS
     from bcnet.run.score import measured_text
@@ -47,13 +47,13 @@ def show_result(console: Console, result: RunResult, folder: str) -> None:
     for text in (*_conclude(result), measured_text(result), result.training_notes):
         if text:
             console.print(printable(text), highlight=False, markup=False)
-    # What is copied is not wrapped.
+    # commands to copy are not wrapped
     way_on = f"Report: {folder}/report.html   Next: bcnet export {folder}{model_option(result.model)}"
     console.print(way_on, highlight=False, markup=False, soft_wrap=True)
 
 
 def _conclude(result: RunResult) -> tuple[str, str]:
-    """Return what was gained, and how far the search can be trusted or where else the widths come from."""
+    """Return the gain, and the trust in the search or another origin of the widths."""
     from bcnet.run.score import gain_text, search_cost_text, trust_text
 
     cost = search_cost_text(result.seconds)
@@ -65,7 +65,7 @@ def _conclude(result: RunResult) -> tuple[str, str]:
 
 
 def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
-    """Return what a search came to: the comparison of its networks, or how far it went and how to go on."""
+    """Show the outcome of a search: the comparison of its networks, or its progress and how to continue."""
     if outcome.result is not None:
         show_result(console, outcome.result, folder)
         return
@@ -92,14 +92,14 @@ def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
 
 
 def model_option(model: str) -> str:
-    """The option that a command on a run needs where the run's model is code: only the user may name that."""
+    """Return the option that a command on a run requires if the run's model is code, which only the user may name."""
     from bcnet.models import imports_code
 
     return f" --model {model}" if imports_code(model) else ""
 
 
 def plain(text: str) -> Text:
-    """Text that is no markup and steers no terminal: names come from files and models of other people."""
+    """Return text without markup and control characters, since names come from untrusted files and models."""
     return Text(printable(text))
 
 
@@ -119,7 +119,7 @@ def _widths_table(result: RunResult) -> Table:
 def show_space(
     console: Console, space: WidthSpace, name: str, widths: Widths | None, latency: Latency | None = None
 ) -> None:
-    """Groups, choices, costs, and what is fixed and why; with a latency's model what it predicts."""
+    """Show groups, choices, costs, pinned dimensions and reasons; with a latency model also predictions."""
     table = Table(title=plain(f"{name}: {len(space.groups)} width groups"))
     for heading, justify in (("group", "left"), ("width", "right"), ("unit", "right"), ("choices", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def show_space(
 
 
 def _ties(space: WidthSpace) -> list[str]:
-    """A line for each group that several layers make."""
+    """Return a line for each group that several layers produce."""
     makers: dict[int, list[str]] = {}
     for layer in space.layers:
         for group in dict.fromkeys(segment.group for segment in layer.out or () if segment.group is not None):

@@ -1,4 +1,4 @@
-"""`bcnet status` and `bcnet watch`: where a run is, on the terminal and in the browser. Nothing heavy is imported."""
+"""`bcnet status` and `bcnet watch`: the state of a run in terminal and browser. Imports are light."""
 
 from __future__ import annotations
 

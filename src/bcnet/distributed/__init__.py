@@ -1,4 +1,4 @@
-"""Several processes on one run, started by torchrun; a single process is a world of one."""
+"""Several processes on one run, started by torchrun; a single process is a group of one."""
 
 from bcnet.distributed.launch import is_rank_zero, join_processes
 from bcnet.distributed.process_group import Loaded, ProcessGroup

@@ -1,4 +1,4 @@
-"""Errors that travel from one process to another, as JSON."""
+"""Errors sent from one process to another, as JSON."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bcnet.errors import BCNetError, ProcessError
 
 
 def failure_document(error: Exception) -> dict[str, Any]:
-    """Return the error as plain data, under "failure": the values of `rebuilt_error`."""
+    """Return the error as plain data under "failure", the arguments of `rebuilt_error`."""
     return {"failure": [type(error).__name__, str(error)]}
 
 
 def rebuilt_error(kind: str, message: str) -> BCNetError:
-    """The error of another process."""
+    """Return the error of another process."""
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, BCNetError):
         return known(message)

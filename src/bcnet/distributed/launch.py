@@ -1,9 +1,9 @@
-"""Finding the other processes of a run: those that torchrun started, or a process group that exists already.
+"""Connect the processes of a run: those started by torchrun, or an existing process group.
 
-torchrun keeps its key-value store when it starts processes again, and what the dead ones wrote stays in it, for
-instance where they listened. So every start agrees on a name of its own, under which it keeps its keys: a process says
-hello with a word that nobody has used before and waits for the answer to that word; rank 0 answers every hello it sees,
-also those of the dead, with the new name, until all ranks have been here under that name.
+torchrun keeps its key-value store when it restarts processes, and entries of dead processes stay in it. Every start
+therefore agrees on a new name, under which it keeps its keys: each process writes a hello with a unique word and waits
+for the answer to that word. Rank 0 answers every hello it finds, including those of dead processes, with the new name,
+until all ranks have joined under that name.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bcnet.distributed.torch_group import PATIENCE, TorchProcessGroup
 from bcnet.errors import ProcessError
 
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_PAUSE = 0.01  # seconds between two looks
+_PAUSE = 0.01  # seconds between two polls
 
 
 def is_rank_zero() -> bool:
-    """Return whether this process is the first of those that torchrun started, or of the existing process group.
+    """Return whether this process has rank 0 under torchrun or in the existing process group.
 
-    A process that works alone is.
+    True for a single process.
     """
     if distributed.is_initialized():
         return distributed.get_rank() == 0
@@ -39,15 +39,15 @@ def is_rank_zero() -> bool:
 
 @contextmanager
 def join_processes(device: str | None = None) -> Iterator[ProcessGroup]:
-    """The processes that torchrun started, for as long as the context lasts; without torchrun the world of one.
+    """Connect to the processes started by torchrun for the duration of the context; without torchrun, a group of one.
 
-    The process group is founded from torchrun's environment (gloo for CPU tensors, NCCL for those of GPUs) and
-    dissolved at the end; one that exists already is used and left alone. `device` is what tensors will be on, by
-    default a GPU if there is any: each process of a machine takes the one of its local rank. An exception that leaves
-    the context has an attribute `repeated`: whether another process failed before this one, so that one need be shown.
+    The process group is created from torchrun's environment (gloo for CPU tensors, NCCL for GPU tensors) and destroyed
+    at the end; an existing one is used and kept. `device` is the tensors' device, by default a GPU if available: each
+    process uses the GPU of its local rank. An exception that leaves the context has an attribute `repeated`: True if
+    another process failed before, so that only one error needs to be shown.
 
     Raises:
-        ProcessError: the processes do not find each other, or a machine has fewer GPUs than processes.
+        ProcessError: the processes cannot connect, or a machine has fewer GPUs than processes.
     """
     exists = distributed.is_initialized()
     if not exists and not all(os.environ.get(name) for name in _ENVIRONMENT):
@@ -66,7 +66,7 @@ def join_processes(device: str | None = None) -> Iterator[ProcessGroup]:
 def _working_together() -> Iterator[ProcessGroup]:
     rank = distributed.get_rank()
     store = _get_default_store()
-    use = store.add(f"bcnet/uses/{rank}", 1)  # equal on all processes: keys of an earlier use stay out of the way
+    use = store.add(f"bcnet/uses/{rank}", 1)  # equal on all processes, so keys of earlier uses do not interfere
     group = TorchProcessGroup(rank, distributed.get_world_size(), PrefixStore(f"bcnet/{use}", store))
     try:
         yield group
@@ -111,10 +111,10 @@ def _own_gpu(device: str | None) -> Iterator[None]:
 
 
 def own_rendezvous(store: Store, rank: int, size: int, patience: float) -> str:
-    """The name of this start of `size` processes, the same for all of them and for nobody before.
+    """Return the name of this start of `size` processes, the same on all of them and never used before.
 
     Raises:
-        ProcessError: they were not complete after `patience` seconds.
+        ProcessError: not all processes joined within `patience` seconds.
     """
     end = time.monotonic() + patience
     return _receive(store, size, end) if rank == 0 else _come(store, rank, end)

@@ -1,7 +1,8 @@
-"""The processes of a run: one, or several that share its steps and its candidates.
+"""Process groups: one process, or several that share steps and candidates.
 
-All processes of a run execute the same calls in the same order. What depends on the outside (files, clocks) is decided
-by rank 0 and told to the others; only rank 0 writes. `ProcessGroup` itself is that of one process.
+All processes of a run execute the same calls in the same order. Decisions that depend on the environment (files,
+clocks) are made by rank 0 and sent to the others; only rank 0 writes. `ProcessGroup` itself is the group of one
+process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bcnet.nests import nth_part
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 Tensors = dict[str, torch.Tensor]
-Loaded = tuple[Tensors, dict[str, Any]]  # tensors by name, and a state of plain JSON values
+Loaded = tuple[Tensors, dict[str, Any]]  # tensors by name, and a state of JSON values
 
 
 class ProcessGroup:
@@ -27,43 +28,43 @@ class ProcessGroup:
 
     @property
     def is_rank_zero(self) -> bool:
-        """Return whether this process is the one that reads and writes files."""
+        """Return whether this process reads and writes files."""
         return self.rank == 0
 
     def part(self, count: int) -> slice:
-        """This process's share of `count` things in order (`nth_part`)."""
+        """Return this process's share of `count` items in order (`nth_part`)."""
         return nth_part(count, self.rank, self.size)
 
     def add_up(self, tensor: torch.Tensor) -> None:
-        """Replace `tensor` by the sum of those of all processes, bitwise the same on each.
+        """Replace `tensor` by the sum over all processes, bitwise equal on each.
 
         Raises:
-            ProcessError: another process has gone.
+            ProcessError: another process has ended.
         """
 
     def on_rank_zero(self, function: Callable[[], _T]) -> _T:
-        """Return what `function` returns on rank 0, or raises there, on every process. It returns plain JSON values."""
+        """Return on every process what `function` returns or raises on rank 0; it returns JSON values."""
         return function()
 
     def tensors_from_rank_zero(self, function: Callable[[], Loaded | None]) -> Loaded | None:
-        """Return what `function` returns on rank 0, or raises there, on every process: tensors arrive on the CPU."""
+        """Return on every process what `function` returns or raises on rank 0; tensors arrive on the CPU."""
         return function()
 
     def gather(self, value: _T) -> list[_T]:
-        """The plain JSON values of all processes, by rank."""
+        """Return the JSON values of all processes, by rank."""
         return [value]
 
     def check_same(self, values: Mapping[str, Any]) -> None:
-        """Make sure that all processes have the same plain JSON values under the names that people know them by.
+        """Check that all processes have equal JSON values; names are for messages.
 
         Raises:
-            ProcessError: on every process, where one differs.
+            ProcessError: on every process, if any value differs.
         """
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        """Do what the builtin `map` does, the calls spread over the processes; `function` returns plain JSON values.
+        """Like the builtin `map`, with the calls distributed over the processes; `function` returns JSON values.
 
-        Every process gets all results, in the order of `items`; what `function` raises anywhere is raised everywhere,
-        at its place in the order.
+        Every process gets all results in the order of `items`; an exception in any process is raised in all of them, at
+        its place in the order.
         """
         return map(function, items)

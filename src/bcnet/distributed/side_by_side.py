@@ -1,8 +1,8 @@
-"""Calls side by side, in copies of this process that have one CPU thread each.
+"""Parallel calls in forked copies of this process with one CPU thread each.
 
-Eight short trainings of a small network take less time on eight cores than one after the other on eight threads. A copy
-(`fork`) has all that the process has: model, data and functions are not sent. It takes the next call when it is free,
-sends back JSON, and ends with the process that made it, however that ends.
+Eight short trainings of a small network take less time on eight cores than one after the other with eight threads. A
+copy (`fork`) shares all data of the process, so model, data and functions are not sent. It takes the next call when it
+is free, returns JSON, and ends with its parent process, however that ends.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from bcnet.errors import ProcessError
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _NUMBER = 4  # bytes of the number of a call
-_MOST_CALLS = 4096 // _NUMBER  # what a pipe takes at once on every system
-_LOOK = 0.2  # seconds between two looks at whether the process is still there
-_SILENCE = 120.0  # seconds without an outcome, after which copies have to have computed
-_IDLE = 0.01  # of that time, which looking at the process takes as well
+_MOST_CALLS = 4096 // _NUMBER  # capacity of a pipe on every system
+_LOOK = 0.2  # seconds between two checks of the parent process
+_SILENCE = 120.0  # seconds without a result after which copies must have used processor time
+_IDLE = 0.01  # of that time, used by checking the parent
 
 
 class _SilentError(Exception):
-    """Copies that wait for what nobody gives: a lock, perhaps, that a thread held while the process was copied."""
+    """Copies that wait forever, perhaps for a lock that a thread held during the fork."""
 
 
 def can_fork() -> bool:
-    """Return whether this process may be copied: not on Windows, and not where torch may have started a GPU."""
+    """Return whether this process can be forked: not on Windows, and not if torch may have initialised a GPU."""
     return hasattr(os, "fork") and not torch.cuda.is_available() and sys.platform != "darwin"
 
 
 def map_side_by_side(function: Callable[[_T], _R], items: Iterable[_T], *, processes: int) -> Iterator[_R]:
-    """Do what the builtin `map` does, in so many copies of this process; `function` returns plain JSON values.
+    """Like the builtin `map`, in `processes` forked copies of this process; `function` returns JSON values.
 
-    What `function` raises is raised at its place in the order, and ends the copies. Where copies do nothing any more,
-    this process does what is left.
+    An exception is raised at its place in the order, and ends the copies. If copies stop making progress, this process
+    does the remaining calls.
 
     Raises:
-        ProcessError: a copy ended before its time, or `function` raised what is no error of ours.
+        ProcessError: a copy ended early, or `function` raised an error of another library.
     """
     calls = list(items)
     for first in range(0, len(calls), _MOST_CALLS):
@@ -74,11 +74,11 @@ def map_side_by_side(function: Callable[[_T], _R], items: Iterable[_T], *, proce
 
 @contextmanager
 def _copies(function: Callable[[Any], Any], calls: Sequence[Any], processes: int) -> Iterator[Iterator[dict[str, Any]]]:
-    """The outcomes of the calls in their order, from copies that are ended with the block."""
+    """Yield the results of the calls in order, from copies that end with the block."""
     taken, numbers = os.pipe()
     os.write(numbers, b"".join(number.to_bytes(_NUMBER, "big") for number in range(len(calls))))
-    os.close(numbers)  # who reads beyond the last number hears of the end
-    copies: dict[int, int] = {}  # where its outcomes are read -> its process
+    os.close(numbers)  # readers then see the end of the file
+    copies: dict[int, int] = {}  # pipe that its results are read from -> its process
     try:
         for _ in range(processes):
             reader, writer = os.pipe()
@@ -101,7 +101,7 @@ def _copies(function: Callable[[Any], Any], calls: Sequence[Any], processes: int
 
 @contextmanager
 def _hold_stops() -> Iterator[set[int]]:
-    """Hold stops back: Python drops what is raised while it forks, and a copy must not clear up for its process."""
+    """Block stop signals: Python drops exceptions raised during a fork, and a copy must not clean up for its parent."""
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield usual
@@ -111,25 +111,25 @@ def _hold_stops() -> Iterator[set[int]]:
 
 @contextmanager
 def _forking_without_warning() -> Iterator[None]:
-    """Keep Python from warning of threads: a copy has none of them, and takes no lock that they may hold."""
+    """Silence Python's warning about threads: a copy has none, and takes no lock that they may hold."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
         yield
 
 
 def _work(function: Callable[[Any], Any], calls: Sequence[Any], taken: int, writer: int, usual: set[int]) -> None:
-    """Do calls until none is left; never returns, and runs nothing that the process would run at its end.
+    """Do calls until none is left; never returns, and runs no exit handlers of the process.
 
-    Ctrl-C reaches all processes of a terminal; the one that was copied ends the copies.
+    Ctrl-C reaches all processes of a terminal; the parent ends the copies.
     """
     parent = os.getppid()
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
-        gc.freeze()  # what the process made is not cleared up here
+        gc.freeze()  # objects of the parent are not collected here
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-        torch.set_num_threads(1)  # OpenMP's threads are not copied, and more than one would be waited for
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork; torch would wait for them
         while number := os.read(taken, _NUMBER):
             place = int.from_bytes(number, "big")
             try:
@@ -153,7 +153,7 @@ def _end_with(parent: int) -> None:
 
 
 def _seconds_computed(copies: Iterable[int]) -> float:
-    """The processor time of copies; that of the clock where the system does not say, so that they are waited for."""
+    """Return the processor time of copies; the clock's time if the system does not report it."""
     try:
         states = [Path(f"/proc/{copy}/stat").read_bytes().rpartition(b")")[2].split() for copy in copies]
         return sum(int(state[11]) + int(state[12]) for state in states) / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,8 @@
-"""Processes that torch.distributed has made known to each other.
+"""Process group on torch.distributed.
 
-Gradients are added up by the process group's own reduction. Everything small (decisions, scores, errors) goes as JSON
-through the key-value store that the group was founded on: it needs no device, names its sender, and lets a process take
-the next candidate when it is free. No pickle travels.
+Gradients are summed by the process group's own reduction. Small values (decisions, scores, errors) are sent as JSON
+through the key-value store of the group. The store needs no device, identifies the sender, and lets each process take
+the next candidate when it is free. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from bcnet.errors import ProcessError
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-PATIENCE = timedelta(minutes=30)  # for what rank 0 does alone: solving for the prior, testing, loading
+PATIENCE = timedelta(minutes=30)  # for work that only rank 0 does: solving for the prior, testing, loading
 _FAILED = "failed"
-# Between two looks: this share of the wait so far, and seconds at least and at most.
+# pause between two polls, as a share of the wait so far, with bounds in seconds
 _SHARE = 0.05
 _SHORTEST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.05
 
 
 class TorchProcessGroup(ProcessGroup):
-    """One of `size` processes. `store` is for this group alone, and for one use of it."""
+    """One of `size` processes. `store` belongs to this group and is used once."""
 
     def __init__(self, rank: int, size: int, store: Store) -> None:
         self.rank = rank
@@ -101,7 +101,7 @@ class TorchProcessGroup(ProcessGroup):
                     )
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        """See `ProcessGroup`. Whoever is free takes the next item, so that a slow one holds nobody up."""
+        """See `ProcessGroup`. A free process takes the next item, so a slow one does not block the others."""
         jobs = list(items)
         key = self._next_key()
         return self._results(function, jobs, key)
@@ -123,14 +123,14 @@ class TorchProcessGroup(ProcessGroup):
             yield self._result(f"{key}/{number}", failures.get(number))
 
     def fail(self) -> bool:
-        """Tell the others to wait no longer. True for the first process to do so, False where it is out of reach."""
+        """Signal a failure to the others. True for the first process to do so, False if the store is unreachable."""
         try:
             return int(self._store.add(_FAILED, 1)) == 1
         except RuntimeError:
             return False
 
     def shutdown_barrier(self) -> None:
-        """Wait, on rank 0, until all others are here too: the store may live in rank 0's process."""
+        """Wait on rank 0 until all others have arrived, since the store may live in its process."""
         self._put(f"end/{self.rank}", {"value": None})
         if self.is_rank_zero:
             for rank in range(self.size):
@@ -152,7 +152,7 @@ class TorchProcessGroup(ProcessGroup):
             self._store.set(key, json.dumps(outcome))
 
     def _result(self, key: str, failure: Exception | None = None) -> Any:
-        """Wait for the outcome under `key`; raise it where it is a failure, this process's own one as it was."""
+        """Wait for the result under `key`; raise it if it is a failure (this process's own one unchanged)."""
         if failure is not None:
             raise failure
         with _in_touch():
@@ -163,7 +163,7 @@ class TorchProcessGroup(ProcessGroup):
         return outcome["value"]
 
     def _wait(self, key: str) -> None:
-        """Wait for `key`; not in the store itself, which would neither hear of a failure elsewhere nor of Ctrl-C."""
+        """Poll for `key`; waiting in the store itself would block Ctrl-C and hide failures elsewhere."""
         start = time.monotonic()
         while not self._store.check([key]):
             waited = time.monotonic() - start
@@ -174,8 +174,8 @@ class TorchProcessGroup(ProcessGroup):
             time.sleep(min(_SHORTEST_PAUSE + _SHARE * waited, _LONGEST_PAUSE))
 
     def _broadcast(self, content: torch.Tensor) -> torch.Tensor:
-        """The bytes of rank 0, on the CPU, for `content` of the same length on every process."""
-        on_gpu = distributed.get_backend() == "nccl"  # a group of the caller's own that has nothing for the CPU
+        """Return rank 0's bytes on the CPU; `content` has the same length on every process."""
+        on_gpu = distributed.get_backend() == "nccl"  # an existing group without a CPU backend
         moved = content.cuda() if on_gpu else content
         with _in_touch():
             distributed.broadcast(moved, src=0)
@@ -183,14 +183,14 @@ class TorchProcessGroup(ProcessGroup):
 
 
 def _pack(tensors: Tensors) -> torch.Tensor:
-    """The bytes of a safetensors file, uint8 `(bytes,)` on the CPU."""
+    """Return the bytes of a safetensors file, uint8 `(bytes,)` on the CPU."""
     content = format_safetensors({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 @contextmanager
 def _in_touch() -> Iterator[None]:
-    """Turn the errors of torch.distributed into one of ours: they all mean that a process has gone."""
+    """Convert the errors of torch.distributed, which all mean that a process has ended."""
     try:
         yield
     except RuntimeError as error:

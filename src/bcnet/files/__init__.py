@@ -1,4 +1,4 @@
-"""Files of a run that survive: written whole or not at all, checked when read, never a pickle."""
+"""Reliable files of a run: written atomically, verified when read, never pickled."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["make_folder", "read_latest", "read_tensors", "write_atomic", "write_
 
 
 def __getattr__(name: str) -> Any:
-    # torch is imported by those who ask for tensors: `bcnet status` reads documents and answers at once.
+    # lazy, since `bcnet status` reads documents only, without torch
     if name in __all__:
         from bcnet.files import tensors
 

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, so that neither a crash nor a power failure leaves half of one."""
+"""Atomic writes, so that neither a crash nor a power failure leaves a partial file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bcnet.errors import RunError
 
 
 def write_atomic(path: Path, content: bytes, *, keep_previous: bool = False) -> None:
-    """Replace `path` by `content` so that a reader, or a power failure, meets the old file or the new one whole.
+    """Replace `path` by `content` so that readers, and a power failure, see either the old or the new file.
 
-    With `keep_previous` the old file stays as `previous_of(path)`.
+    With `keep_previous` the old file is kept as `previous_of(path)`.
 
     Raises:
-        RunError: the file system refuses: full, read-only, gone.
+        RunError: the file system is full, read-only or missing.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -37,10 +37,10 @@ def write_atomic(path: Path, content: bytes, *, keep_previous: bool = False) -> 
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, so that they outlast a power failure; one that exists will do.
+    """Make a folder and its parents durably, surviving a power failure; existing folders are accepted.
 
     Raises:
-        RunError: the file system refuses, or a file is in the way.
+        RunError: it cannot be made, or a file has the name.
     """
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
@@ -52,12 +52,12 @@ def make_folder(path: Path) -> None:
 
 
 def previous_of(path: Path) -> Path:
-    """Return where the checkpoint before `path` is kept."""
+    """Return the path of the checkpoint before `path`."""
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
 def _sync_directory(directory: Path) -> None:
-    # A new name survives a power failure once the folder that lists it has been written.
+    # A new name is durable once its folder is synced.
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""JSON documents that carry a checksum of their content."""
+"""JSON documents with a checksum of their content."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _DEEPEST = 32
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The content of a checked document, without its checksum.
+    """Return the content of a verified document, without its checksum.
 
     Raises:
-        RunError: missing, or changed since.
+        RunError: missing or modified.
     """
     try:
         document = parse_json(path.read_bytes())
@@ -33,10 +33,10 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: bytes) -> Any:
-    """The data of an untrusted JSON text, which everything that handles it by recursion can take.
+    """Return the data of an untrusted JSON text, limited in depth so that recursion is safe.
 
     Raises:
-        ValueError: no JSON, or nested more than 32 levels deep: no document of ours is.
+        ValueError: invalid JSON, or more than 32 levels of nesting, which no document here has.
     """
     try:
         data = json.loads(text)
@@ -57,7 +57,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def digest(document: Mapping[str, Any]) -> str:
-    """The checksum of a document's content."""
+    """Return the checksum of a document's content."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -65,15 +65,15 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
     """Write JSON with a checksum of its content, atomically.
 
     Raises:
-        RunError: the file system refuses.
+        RunError: it cannot be written.
     """
     write_plain(path, {"sha256": digest(document), **document})
 
 
 def write_plain(path: Path, document: Mapping[str, Any]) -> None:
-    """Write JSON as it is, atomically: for others to read, since nothing here does.
+    """Write plain JSON atomically, for other programs; nothing here reads it.
 
     Raises:
-        RunError: the file system refuses.
+        RunError: it cannot be written.
     """
     write_atomic(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode(errors="surrogatepass"))

@@ -1,9 +1,9 @@
-"""The SQLite file of a search's evaluations: its tables, and what an untrusted file must not hold.
+"""Tables of the SQLite file of a search's evaluations, and checks of untrusted files.
 
-`others` are costs by measure beside MACs and parameters, `parts` the scores on parts of the images.
+`others` are costs in further measures, `parts` the scores on parts of the images.
 
-A view can compute for ever and a trigger changes what is written. A journal may end with the name of another file,
-which SQLite deletes when it rolls the journal back; ours name none.
+A view could compute forever, and a trigger could change what is written. A journal can end with the name of another
+file, which SQLite deletes on rollback; ours name none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME_END = bytes.fromhex("d9d505f920a163d7")
 
 
 def names_another_file(store: Path) -> bool:
-    """Return whether the journal beside a store names another file; to be asked before the store is opened.
+    """Return whether the journal of a store names another file; to be called before the store is opened.
 
     Raises:
         OSError: it cannot be read.
@@ -32,10 +32,10 @@ def names_another_file(store: Path) -> bool:
 
 
 def has_tables(connection: sqlite3.Connection) -> bool | None:
-    """Return whether the tables, and nothing else, are there; None in a new file.
+    """Return whether the file has these tables and nothing else; None for a new file.
 
     Raises:
-        sqlite3.Error: this is no database.
+        sqlite3.Error: not a database.
     """
     connection.execute("PRAGMA trusted_schema=OFF")
     schema = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()

@@ -1,4 +1,4 @@
-"""One process at a time in a run directory. The operating system lets go of the lock of a process that died."""
+"""Lock of a run directory for one process at a time. The operating system releases it when the process ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from bcnet.errors import RunError
 
 LOCK = "lock"
-# Another process may hold the lock for an instant, only to see whether anybody does.
+# Another process may hold the lock briefly to test whether it is held.
 _ATTEMPTS = 5
 _PAUSE = 0.05  # seconds
 
@@ -22,7 +22,7 @@ _held: set[int] = set()
 
 
 def _let_go() -> None:
-    """Close the locks in a forked child, which would else hold them on when its parent is killed."""
+    """Close the locks in a forked child, which would otherwise keep them after its parent is killed."""
     while _held:
         os.close(_held.pop())
 
@@ -32,13 +32,13 @@ os.register_at_fork(after_in_child=_let_go)
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which names its holder as `PID on HOST`.
+    """Hold the folder's lock, a file with its holder as `PID on HOST`.
 
     Raises:
-        RunError: another process holds it (the message names it), or the file system gives no lock.
+        RunError: another process holds it (the message names it), or the file system does not support locks.
     """
     try:
-        # Not through a link: the file is written to.
+        # never through a link, since the file is written to
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise _write_error(folder, error) from None
@@ -65,7 +65,7 @@ def _take(descriptor: int, folder: Path) -> None:
             time.sleep(_PAUSE)
         except OSError as error:
             raise _write_error(folder, error) from None
-    with contextlib.suppress(OSError):  # the name is a courtesy: on a full disk the lock holds without it
+    with contextlib.suppress(OSError):  # the name is informative only; the lock holds without it
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 

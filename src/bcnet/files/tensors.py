@@ -1,8 +1,8 @@
-"""Files that survive: written atomically, verified on load, never a pickle.
+"""Tensor files: written atomically, verified on load, never pickled.
 
-A tensor file is one safetensors file. Its metadata holds one JSON document, `{"sha256", "identity", "state"}`. The
-digest is that of the whole file with the digest's own 64 characters replaced by zeros, so every byte is covered.
-`identity` says what the file belongs to: a good file in the wrong place is refused like a damaged one.
+A tensor file is a safetensors file. Its metadata hold one JSON document, `{"sha256", "identity", "state"}`. The digest
+covers every byte: it is that of the whole file with its own 64 characters replaced by zeros. `identity` says what the
+file belongs to: a valid file in the wrong place is refused like a corrupt one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def write_tensors(
     """Write tensors and a JSON state as one verified file. Equal content gives equal bytes.
 
     Raises:
-        RunError: the file system refuses.
+        RunError: it cannot be written.
     """
     content = format_safetensors(
         {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
@@ -51,10 +51,10 @@ def write_tensors(
 
 
 def read_tensors(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and the state of a file that `write_tensors` wrote for the same identity.
+    """Return tensors and state of a file that `write_tensors` wrote with the same identity.
 
     Raises:
-        RunError: missing, damaged, or written for something else.
+        RunError: missing, corrupt, or written for something else.
     """
     try:
         content = path.read_bytes()
@@ -63,7 +63,7 @@ def read_tensors(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict
     document = _verified_document(path, content)
     try:
         tensors = parse_safetensors(content)
-    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError):  # a good checksum on what none of us wrote
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError):  # a valid checksum on a foreign file
         raise _damage_error(path) from None
     if document["identity"] != dict(identity):
         raise RunError(
@@ -74,10 +74,10 @@ def read_tensors(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict
 
 
 def read_latest(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]] | None:
-    """The newest good checkpoint: `path`, else the previous one, else None where there was never any.
+    """Return the newest valid checkpoint, `path` or the previous one; None if there is none.
 
     Raises:
-        RunError: there are files, and none is good.
+        RunError: there are files, but none is valid.
     """
     faults: list[RunError] = []
     for candidate in (path, previous_of(path)):
@@ -96,10 +96,10 @@ def read_latest(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[
 
 
 def load_module(module: nn.Module, tensors: Mapping[str, torch.Tensor], source: Path | str) -> None:
-    """Put the tensors of a file, or of what people know as `source`, into a module.
+    """Load the tensors of `source` into a module.
 
     Raises:
-        RunError: they are not its own: names or shapes differ.
+        RunError: names or shapes differ.
     """
     try:
         module.load_state_dict(tensors)

@@ -1,4 +1,4 @@
-"""Files that do not belong into a run directory: links out of it, and what killed processes left half-written."""
+"""Files that do not belong in a run directory: links out of it, and temporary files of killed processes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _HALF_WRITTEN = re.compile(r"\..+\.\d+\.tmp")
 
 
 def check_contained(folder: Path) -> None:
-    """Make sure that everything in a run directory is a file or a folder of its own.
+    """Check that a run directory contains only its own files and folders.
 
-    A run directory may be untrusted: a link would have the run write, or delete, what it points to; a pipe
-    would have it wait forever. What a run that goes on removes meanwhile is passed over.
+    A run directory may be untrusted: a link would make the run write or delete its target, and a pipe would block it
+    forever. Files that a running process removes meanwhile are ignored.
 
     Raises:
         RunError: a link, a pipe or a device, or a folder that cannot be read.
@@ -37,7 +37,7 @@ def check_contained(folder: Path) -> None:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove what was being written when a process was killed; the caller holds the folder's lock."""
+    """Remove files that a killed process was writing; the caller holds the folder's lock."""
     for path in _entries(folder):
         if _HALF_WRITTEN.fullmatch(path.name):
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""The two networks of Channel-Bench-Macro, whose 4 widths in 7 groups were all trained on CIFAR-10.
+"""The two networks of Channel-Bench-Macro: with 4 widths in 7 groups, all combinations were trained on CIFAR-10.
 
 Source: https://github.com/xiusu/Channel-Bench-Macro (by the authors of BCNet). An `arch` of the benchmark is a string
-of seven digits 1..4, one for each group in network order: digit `d` is `d / 4` of the full width.
+of seven digits 1..4, one per group in network order: digit `d` means `d / 4` of the full width.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChannelBenchNet(nn.Module):
         initialise(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits of a batch of images."""
+        """Return the logits of a batch of images."""
         x = self.pool(self.features(self.stem(x)))  # (batch, channels, 1, 1)
         logits: torch.Tensor = self.classifier(x.flatten(1))
         return logits

@@ -1,6 +1,6 @@
-"""Models by name: our networks, torchvision's, timm's, or a factory of the user's own.
+"""Models by name: built-in networks, torchvision's, timm's, or the user's own factory.
 
-Optional packages are imported only when a name asks for them.
+Optional packages are imported only when a name requires them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _FORMS = "a name of ours, torchvision:NAME, timm:NAME, or package.module:factory
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A network by name: its factory, and the input that it expects.
+    """A network by name: its factory and its input size.
 
-    `factory()` gives a new network with fresh weights at every call; `input_size` is `(channels, height, width)`.
+    `factory()` returns a new network with random weights; `input_size` is `(channels, height, width)`.
     """
 
     name: str
@@ -52,10 +52,10 @@ class ModelSpec:
     input_size: tuple[int, int, int]
 
     def build(self) -> nn.Module:
-        """A new network.
+        """Return a new network.
 
         Raises:
-            ModelError: the factory failed, or gave something that is no `nn.Module`.
+            ModelError: the factory failed, or did not return an `nn.Module`.
         """
         try:
             model = self.factory()
@@ -74,15 +74,14 @@ class ModelSpec:
 def create(
     name: str, num_classes: int | None = None, *, in_channels: int | None = None, image_size: int | None = None
 ) -> ModelSpec:
-    """The network called `name`: one of `NAMES`, `torchvision:NAME`, `timm:NAME`, or `package.module:factory`.
+    """Return the network called `name`: one of `NAMES`, `torchvision:NAME`, `timm:NAME`, or `package.module:factory`.
 
-    What is None takes the network's usual value (10 or 1000 classes, 3 channels, 32 or 224 pixels). A factory of the
-    user's own is given `num_classes` and `in_channels` only where its signature has them; its usual channels are the
-    default there.
+    None stands for the network's usual value (10 or 1000 classes, 3 channels, 32 or 224 pixels). The user's factory
+    gets `num_classes` and `in_channels` only if its signature has them; its usual channels are the default there.
 
     Raises:
-        ModelError: an unknown or malformed name, a missing package, a module that cannot be imported, or channels
-            that the network cannot take.
+        ModelError: an unknown or malformed name, a missing package, a module that cannot be imported, or an unsupported
+            number of channels.
     """
     for setting, value in (("num_classes", num_classes), ("in_channels", in_channels), ("image_size", image_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -107,7 +106,7 @@ def create(
 
 
 def imports_code(name: str) -> bool:
-    """Return whether a model's name makes `create` import code that is neither ours nor torchvision's or timm's."""
+    """Return whether `create` would import code other than this library's, torchvision's or timm's."""
     package, colon, _ = name.partition(":")
     return bool(colon) and package not in ("torchvision", "timm")
 
@@ -127,7 +126,7 @@ def _torchvision(member: str, in_channels: int | None) -> tuple[Callable[..., nn
             f"torchvision's networks take 3 input channels; got {in_channels} for {member!r}: use timm:NAME, which "
             "takes any number, or a factory of your own"
         )
-    # These two draw their weights themselves, and warn unless told so.
+    # these two initialise their weights themselves, and warn by default
     settings = {"init_weights": True} if member in ("googlenet", "inception_v3") else {}
     size = 299 if member == "inception_v3" else _IMAGENET_SIZE
 
@@ -153,16 +152,19 @@ def _timm(member: str) -> tuple[Callable[..., nn.Module], tuple[int, int, int]]:
 def _usual_channels(factory: Callable[..., Any]) -> int:
     try:
         parameter = inspect.signature(factory).parameters.get("in_channels")
-    except (TypeError, ValueError):  # some built-in callables have none
+    except (TypeError, ValueError):  # some built-in callables have no signature
         return 3
     return parameter.default if parameter is not None and isinstance(parameter.default, int) else 3
 
 
 def _accepts(factory: Callable[..., Any], setting: str) -> bool:
-    """Return whether the factory takes the keyword. `**kwargs` counts for the number of classes, often passed on."""
+    """Return whether the factory accepts the keyword.
+
+    `**kwargs` counts for the number of classes, which is often passed on.
+    """
     try:
         parameters = inspect.signature(factory).parameters
-    except ValueError:  # some built-in callables have none
+    except ValueError:  # some built-in callables have no signature
         return False
     if setting in parameters:
         return parameters[setting].kind is not inspect.Parameter.POSITIONAL_ONLY
@@ -180,7 +182,7 @@ def _optional(package: str, module: str) -> ModuleType:
 
 
 def _install_hint(error: Exception, package: str) -> str:
-    if "torchvision::" in str(error):  # an operator that is there in a build for this torch
+    if "torchvision::" in str(error):  # an operator that exists in a build for this torch
         return "torch and torchvision are of different builds: install both anew, in one command and from one place"
     return f"run `pip install {package}`"
 

@@ -1,10 +1,11 @@
 """A searched ResNet as the backbone of torchvision's detectors with a feature pyramid (the paper's Table 7).
 
-torchvision's own constructors compute the pyramid's input channels from one number; here they are read off the network,
+torchvision's constructors compute the pyramid's input channels from one number. Here they are read off the network,
 whose stages may have any width. torchvision is imported when a detector is made.
 
 Sources: Lin et al., "Feature Pyramid Networks", CVPR 2017, and "Focal Loss for Dense Object Detection", ICCV 2017;
 Ren et al., "Faster R-CNN", NeurIPS 2015.
+
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ from bcnet.errors import ModelError
 
 _STAGES = ("layer1", "layer2", "layer3", "layer4")
 _PYRAMID_CHANNELS = 256
-# What `trainable_layers` thaws, in this order.
+# unfrozen by `trainable_layers`, in this order
 _THAWED = (("layer4",), ("layer3",), ("layer2",), ("layer1",), ("conv1", "bn1"))
 
 
 def retinanet(network: nn.Module, num_classes: int = 91, **settings: Any) -> nn.Module:
-    """torchvision's RetinaNet on stages 2 to 4 of `network`, as its `retinanet_resnet50_fpn` is built.
+    """Return torchvision's RetinaNet on stages 2 to 4 of `network`, built like `retinanet_resnet50_fpn`.
 
-    In training it takes images, tensors `(3, height, width)` in [0, 1], and targets `{"boxes": (objects, 4), "labels":
-    (objects,)}`, and gives a dict of losses; in evaluation it takes images and gives boxes, labels and scores.
+    In training mode it takes images, tensors `(3, height, width)` in [0, 1], and targets `{"boxes": (objects, 4),
+    "labels": (objects,)}`, and returns a dict of losses. In eval mode it takes images and returns boxes, labels and
+    scores.
 
     Args:
-        network: a ResNet of torchvision's layout, narrowed by `bcnet.build` or not; it is copied, with its weights.
-        num_classes: classes with the background, which is class 0.
-        settings: those of the backbone, `trainable_layers=3` (how many of layer4, layer3, layer2, layer1 and the stem
-            learn, from the last one on), `frozen_norm=True` (keep its batch norms at the statistics and weights they
-            have) and `generator` (CPU, source of the fresh weights of pyramid and heads; default: seed 0); and further
-            arguments of `torchvision.models.detection.RetinaNet`, `min_size=800` for instance.
+        network: a ResNet with torchvision's layout, narrowed by `bcnet.build` or not; it is copied with its weights.
+        num_classes: classes including the background, class 0.
+        settings: for the backbone, `trainable_layers=3` (how many of layer4, layer3, layer2, layer1 and the stem are
+            trained, from the last one), `frozen_norm=True` (freeze its batch norms) and `generator` (CPU, source of the
+            initial weights of pyramid and heads; default: seed 0); and further arguments of
+            `torchvision.models.detection.RetinaNet`, such as `min_size=800`.
 
     Raises:
-        ModelError: a network of another layout, batch norms without statistics to freeze, settings out of range, or no
-            torchvision.
+        ModelError: a network with another layout, batch norms without statistics to freeze, settings out of range, or
+            torchvision is missing.
     """
 
     def last_level(ops: Any) -> nn.Module:
@@ -52,9 +54,9 @@ def retinanet(network: nn.Module, num_classes: int = 91, **settings: Any) -> nn.
 
 
 def faster_rcnn(network: nn.Module, num_classes: int = 91, **settings: Any) -> nn.Module:
-    """torchvision's Faster R-CNN on all four stages of `network`, as its `fasterrcnn_resnet50_fpn` is built.
+    """Return torchvision's Faster R-CNN on all four stages of `network`, built like `fasterrcnn_resnet50_fpn`.
 
-    Images, targets, arguments and errors are those of `retinanet`; `settings` go to
+    Images, targets, arguments and errors are those of `retinanet`; `settings` are passed to
     `torchvision.models.detection.FasterRCNN`.
     """
 
@@ -77,7 +79,7 @@ def _detector(
     generator: torch.Generator | None = None,
     **settings: Any,
 ) -> nn.Module:
-    """The class `kind` of torchvision's detectors on a pyramid over `stages`; `last_level(ops)` makes its top."""
+    """Return torchvision's detector `kind` on a pyramid over `stages`; `last_level(ops)` makes its top level."""
     _check_classes(num_classes)
     room, _, name = kind.partition(".")
     models = _torchvision(f"models.detection.{room}")
@@ -90,10 +92,10 @@ def _detector(
 
 
 def stage_channels(network: nn.Module) -> tuple[int, int, int, int]:
-    """Output channels of layer1 to layer4 of a ResNet of torchvision's layout: (256, 512, 1024, 2048) for ResNet50.
+    """Return the output channels of layer1 to layer4 of a torchvision-like ResNet: (256, 512, 1024, 2048) for ResNet50.
 
     Raises:
-        ModelError: a network of another layout.
+        ModelError: a network with another layout.
     """
     children = dict(network.named_children()) if isinstance(network, nn.Module) else {}
     missing = [name for name in ("conv1", "bn1", *_STAGES) if name not in children]
@@ -111,7 +113,7 @@ def stage_channels(network: nn.Module) -> tuple[int, int, int, int]:
 
 
 def _last_convolution(name: str, stage: nn.Module) -> nn.Conv2d:
-    """The last convolution registered: the main branch's or the shortcut's, of equal outputs."""
+    """Return the last registered convolution: the main branch's or the shortcut's, which have equal outputs."""
     convolutions = [part for part in stage.modules() if isinstance(part, nn.Conv2d)]
     if not convolutions:
         raise ModelError(f"every stage of a detector's backbone has convolutions; got none in {name}")
@@ -121,7 +123,7 @@ def _last_convolution(name: str, stage: nn.Module) -> nn.Conv2d:
 def _pyramid(
     network: nn.Module, stages: Sequence[str], last: nn.Module, trainable_layers: int, frozen_norm: bool
 ) -> nn.Module:
-    """A copy of the network with a feature pyramid on top of the stages named."""
+    """Return a copy of the network with a feature pyramid on the stages named."""
     if type(trainable_layers) is not int or not 0 <= trainable_layers <= len(_THAWED):
         raise ModelError(f"trainable_layers is an int from 0 to {len(_THAWED)}; got {trainable_layers!r}")
     channels = dict(zip(_STAGES, stage_channels(network), strict=True))
@@ -143,7 +145,7 @@ def _pyramid(
 
 
 def _freeze_norms(body: nn.Module) -> None:
-    """Replace every batch norm by torchvision's frozen one, which computes the same in evaluation."""
+    """Replace every batch norm by torchvision's frozen one, which is equal in eval mode."""
     frozen = _torchvision("ops.misc").FrozenBatchNorm2d
     norms = {name: part for name, part in body.named_modules() if isinstance(part, nn.BatchNorm2d)}
     if norms and not any(_has_statistics(norm) for norm in norms.values()):

@@ -1,4 +1,4 @@
-"""Pieces that the networks share. All of them are ordinary torch modules."""
+"""Building blocks of the networks, all ordinary torch modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 def conv_bn(
     in_channels: int, out_channels: int, kernel_size: int, *, stride: int = 1, groups: int = 1
 ) -> list[nn.Module]:
-    """A convolution without bias that keeps the image size (over `stride`), and its batch norm."""
+    """Return a convolution without bias that keeps the image size (divided by `stride`), and its batch norm."""
     convolution = nn.Conv2d(
         in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2, groups=groups, bias=False
     )
@@ -17,7 +17,7 @@ def conv_bn(
 
 
 def initialise(model: nn.Module) -> None:
-    """Draw fresh weights: He-normal convolutions (fan out), unit batch norms, small normal linear layers."""
+    """Initialise weights: He-normal convolutions (fan out), unit batch norms, small normal linear layers."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -34,7 +34,7 @@ def initialise(model: nn.Module) -> None:
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut: `relu(residual(x) + shortcut(x))` (He et al., 2016).
 
-    Where the block changes the shape, a 1x1 convolution with batch norm projects the shortcut.
+    If the block changes the shape, a 1x1 convolution with batch norm projects the shortcut.
     """
 
     def __init__(self, in_channels: int, middle: int, out_channels: int, stride: int = 1) -> None:
@@ -49,14 +49,14 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(*conv_bn(in_channels, out_channels, 1, stride=stride))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Images `(batch, in_channels, H, W)` to `(batch, out_channels, H / stride, W / stride)`."""
+        """Map images `(batch, in_channels, H, W)` to `(batch, out_channels, H / stride, W / stride)`."""
         return torch.relu(self.residual(x) + self.shortcut(x))
 
 
 class InvertedResidual(nn.Module):
     """1x1 expansion, depthwise convolution, 1x1 projection (Sandler et al., 2018).
 
-    The input is added where the shapes match. Where `hidden` equals `in_channels` there is no expansion layer.
+    The input is added if the shapes match. If `hidden` equals `in_channels` there is no expansion layer.
     """
 
     def __init__(
@@ -78,6 +78,6 @@ class InvertedResidual(nn.Module):
         self.adds_input = stride == 1 and in_channels == out_channels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Images `(batch, in_channels, H, W)` to `(batch, out_channels, H / stride, W / stride)`."""
+        """Map images `(batch, in_channels, H, W)` to `(batch, out_channels, H / stride, W / stride)`."""
         y: torch.Tensor = self.layers(x)
         return x + y if self.adds_input else y

@@ -16,7 +16,7 @@ from bcnet.models.layers import InvertedResidual, conv_bn, initialise
 
 @dataclass(frozen=True)
 class Block:
-    """One inverted residual block: its expansion ratio, output channels, kernel size and stride."""
+    """An inverted residual block: expansion ratio, output channels, kernel size and stride."""
 
     expansion: int
     channels: int
@@ -27,7 +27,7 @@ class Block:
 class MobileNet(nn.Module):
     """A 3x3 stem of 32 channels, inverted residual blocks, a 1x1 convolution to 1280 channels, and a linear layer.
 
-    All of these channels, the blocks' too, times `width_mult`.
+    All channels, including the blocks', are multiplied by `width_mult`.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class MobileNet(nn.Module):
         initialise(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
+        """Return the logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
         x = self.pool(self.features(x))  # (batch, last, 1, 1)
         logits: torch.Tensor = self.classifier(x.flatten(1))
         return logits
 
 
 def _stage(channels: int, kernel_sizes: Sequence[int], expansions: Sequence[int], stride: int) -> list[Block]:
-    """Blocks of one output width, the first of which has the stride."""
+    """Return blocks with one output width; the first one has the stride."""
     return [
         Block(expansion, channels, kernel_size, stride if index == 0 else 1)
         for index, (kernel_size, expansion) in enumerate(zip(kernel_sizes, expansions, strict=True))
@@ -71,9 +71,9 @@ def _stage(channels: int, kernel_sizes: Sequence[int], expansions: Sequence[int]
 
 
 def mobilenetv2(num_classes: int = 10, in_channels: int = 3, *, width_mult: float = 1.0) -> MobileNet:
-    """MobileNetV2 for 32x32 images: 296.5M MACs, 2.24M parameters, 25 width groups at a `width_mult` of 1.
+    """Return MobileNetV2 for 32x32 images: 296.5M MACs, 2.24M parameters, 25 width groups at `width_mult=1`.
 
-    As for ImageNet, but the stem and the 24- and 32-channel stages keep the resolution.
+    Like the ImageNet version, but the stem and the 24- and 32-channel stages keep the resolution.
     """
     stages = ((24, 2, 1), (32, 3, 1), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))  # channels, blocks, stride
     blocks = [Block(1, 16)]
@@ -83,7 +83,7 @@ def mobilenetv2(num_classes: int = 10, in_channels: int = 3, *, width_mult: floa
 
 
 def proxylessnas_mobile(num_classes: int = 1000, in_channels: int = 3, *, width_mult: float = 1.0) -> MobileNet:
-    """ProxylessNAS searched for a mobile phone, 224x224 images: 320M MACs, 4.1M parameters at a `width_mult` of 1."""
+    """Return ProxylessNAS (mobile) for 224x224 images: 320M MACs, 4.1M parameters at `width_mult=1`."""
     blocks = [
         Block(1, 16),
         *_stage(32, (5, 3), (3, 3), stride=2),

@@ -1,4 +1,4 @@
-"""The weighted part of torchvision's one-stage detectors: backbone and head as a network that can be searched."""
+"""Backbone and head of torchvision's one-stage detectors, the searchable part, as a network."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bcnet.errors import ModelError
 
 
 class OneStage(nn.Module):
-    """Backbone and head of a detector: images `(batch, 3, height, width)` in [0, 1] -> its head's outputs, a dict.
+    """Backbone and head of a detector: images `(batch, 3, height, width)` in [0, 1] -> the head's outputs, a dict.
 
-    The images are normalised by the detector's means and deviations, and not resized.
+    Images are normalised with the detector's means and deviations, and not resized.
     """
 
     image_mean: Tensor
@@ -36,12 +36,12 @@ class OneStage(nn.Module):
 
 
 def one_stage(detector: nn.Module) -> OneStage:
-    """The backbone and the head of a copy of `detector`, one of torchvision's RetinaNet, FCOS, SSD and SSDlite.
+    """Return backbone and head of a copy of `detector`: torchvision's RetinaNet, FCOS, SSD or SSDlite.
 
-    It is searched as any network, with `bcnet.tasks.OneStageDetection`.
+    It is searched like any network, with `bcnet.tasks.OneStageDetection`.
 
     Raises:
-        ModelError: a detector of another build.
+        ModelError: a detector with another structure.
     """
     missing = [n for n in ("backbone", "head", "transform") if not isinstance(getattr(detector, n, None), nn.Module)]
     if missing:
@@ -54,7 +54,7 @@ def one_stage(detector: nn.Module) -> OneStage:
 
 
 def detector_with(detector: nn.Module, network: nn.Module) -> nn.Module:
-    """A copy of `detector` that has the backbone and the head of `network`: a detector of its class, narrower.
+    """Return a copy of `detector` with the backbone and head of `network`: a narrower detector of its class.
 
     Raises:
         ModelError: `network` is not what `one_stage` gave, narrowed or not.

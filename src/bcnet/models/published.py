@@ -1,7 +1,7 @@
-"""Widths that authors published: BCNet's for CIFAR-10 and ImageNet, AutoSlim's for ImageNet, to compare with.
+"""Published widths for comparison: BCNet's for CIFAR-10 and ImageNet, AutoSlim's for ImageNet.
 
-They are kept as in their sources, one number for each convolution in network order, and mapped to the groups of a width
-space by the convolutions' places in the model. "Network order" is the order of `model.modules()`.
+They are stored as in their sources, one number per convolution in network order (that of `model.modules()`), and mapped
+to the groups of a width space by the convolutions' places in the model.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Table = Mapping[str, Mapping[str, Widths]]
 
 
 def widths(space: WidthSpace, model: nn.Module, network: str, variant: str) -> Widths:
-    """The published widths of `network` at `variant`, one for each group of `space`, which was traced from `model`.
+    """Return the published widths of `network` at `variant`, one per group of `space`, which was traced from `model`.
 
     Example: `widths(space, model, "vgg19_cifar10", "0.5")` are those of the VGG19 with half the MACs.
 
     Raises:
-        ModelError: no such network or variant, another number of convolutions, or convolutions that one group ties
-            together with different widths: the model is not the one the widths are for.
-        WidthError: a width beyond its group's: the model is narrower than the one the widths are for.
+        ModelError: an unknown network or variant, or the model is another one: it has another number of convolutions,
+            or a group ties convolutions with different published widths.
+        WidthError: a width exceeds its group's, since the model is narrower than the published one.
     """
     numbers = _numbers(network, variant)
     groups = convolution_groups(space, model)
@@ -52,14 +52,14 @@ def widths(space: WidthSpace, model: nn.Module, network: str, variant: str) -> W
 
 
 def entry_of(model: str, variant: str) -> tuple[str, str]:
-    """Network and variant in `table()` for the model of this name, as `bcnet.models.create` takes it.
+    """Return network and variant in `table()` for a model by its name in `bcnet.models.create`.
 
     A ratio may end in x.
 
     Example: `entry_of("vgg19", "0.5x") == ("vgg19_cifar10", "0.5")`.
 
     Raises:
-        ModelError: nobody published widths for it, or not this variant.
+        ModelError: there are no published widths for the model or variant.
     """
     known = _models()
     if model not in known:
@@ -74,9 +74,9 @@ def entry_of(model: str, variant: str) -> tuple[str, str]:
 
 
 def convolution_groups(space: WidthSpace, model: nn.Module) -> dict[str, int | None]:
-    """Weight name of every convolution, in the order of `model.modules()` -> the group of its output channels.
+    """Return the group of each convolution's output channels by weight name, in the order of `model.modules()`.
 
-    The group is None where the output is pinned at full width.
+    The group is None if the output is pinned at full width.
     """
     names = [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
     return {name: space.layouts[name][0][0].group if name in space.layouts else None for name in names}
@@ -84,7 +84,7 @@ def convolution_groups(space: WidthSpace, model: nn.Module) -> dict[str, int | N
 
 @cache
 def table() -> Table:
-    """Network -> variant (its cost, as its authors name it) -> widths, one for each convolution."""
+    """Return a mapping of network to variant (its cost, as named by the authors) to widths, one per convolution."""
     networks = {
         network: MappingProxyType({variant: tuple(numbers) for variant, numbers in entry["widths"].items()})
         for network, entry in _entries().items()
@@ -94,10 +94,10 @@ def table() -> Table:
 
 @cache
 def _models() -> Mapping[str, tuple[str, ...]]:
-    """Names of models, and the networks in the table that they are."""
+    """Return the models' names with their networks in the table."""
     found: dict[str, tuple[str, ...]] = {}
     for network, entry in _entries().items():
-        # "torchvision resnet50" there is `torchvision:resnet50` here; what follows a comma are settings of the factory.
+        # "torchvision resnet50" there is `torchvision:resnet50` here; factory settings follow a comma
         model = entry["model"].partition(",")[0].replace(" ", ":")
         found[model] = (*found.get(model, ()), network)
     return MappingProxyType(found)

@@ -14,7 +14,7 @@ from bcnet.models.layers import BasicBlock, conv_bn, initialise
 class CifarResNet(nn.Module):
     """A stem and three stages of 16, 32 and 64 channels with `blocks` basic blocks each: depth `6 * blocks + 2`.
 
-    All of these channels times `width_mult`.
+    All channels are multiplied by `width_mult`.
     """
 
     def __init__(self, blocks: int, num_classes: int, in_channels: int, *, width_mult: float = 1.0) -> None:
@@ -29,7 +29,7 @@ class CifarResNet(nn.Module):
         initialise(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
+        """Return the logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
         x = self.pool(self.stages(self.stem(x)))  # (batch, channels, 1, 1)
         logits: torch.Tensor = self.classifier(x.flatten(1))
         return logits
@@ -43,7 +43,7 @@ def _stage(in_channels: int, channels: int, blocks: int, stride: int) -> nn.Sequ
 class DigitsResNet(nn.Module):
     """A small network for 8x8 images: plain convolutions around one basic block at each of two resolutions.
 
-    16 to 48 channels, times `width_mult`.
+    16 to 48 channels, multiplied by `width_mult`.
     """
 
     def __init__(self, num_classes: int, in_channels: int, *, width_mult: float = 1.0) -> None:
@@ -64,25 +64,25 @@ class DigitsResNet(nn.Module):
         initialise(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
+        """Return the logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
         x = self.pool(self.features(x))  # (batch, channels, 1, 1)
         logits: torch.Tensor = self.classifier(x.flatten(1))
         return logits
 
 
 def resnet20(num_classes: int = 10, in_channels: int = 3, *, width_mult: float = 1.0) -> CifarResNet:
-    """ResNet-20 for 32x32 images: 40.8M MACs, 0.27M parameters, 12 width groups at a `width_mult` of 1."""
+    """Return ResNet-20 for 32x32 images: 40.8M MACs, 0.27M parameters, 12 width groups at `width_mult=1`."""
     return CifarResNet(3, num_classes, in_channels, width_mult=width_mult)
 
 
 def resnet56(num_classes: int = 10, in_channels: int = 3) -> CifarResNet:
-    """ResNet-56 for 32x32 images: 125.7M MACs, 0.86M parameters, 30 width groups."""
+    """Return ResNet-56 for 32x32 images: 125.7M MACs, 0.86M parameters, 30 width groups."""
     return CifarResNet(9, num_classes, in_channels)
 
 
 def resnet_digits(num_classes: int = 10, in_channels: int = 1, *, width_mult: float = 1.0) -> DigitsResNet:
-    """A network for 8x8 digits that trains in seconds.
+    """Return a network for 8x8 digits that trains in seconds.
 
-    1.19M MACs, 33,354 parameters, 6 width groups at a `width_mult` of 1.
+    1.19M MACs, 33,354 parameters, 6 width groups at `width_mult=1`.
     """
     return DigitsResNet(num_classes, in_channels, width_mult=width_mult)

@@ -1,6 +1,6 @@
 """VGG19 for CIFAR-10: sixteen convolutions with batch norm and one linear layer (Simonyan and Zisserman, 2015).
 
-Beside it a small network of the same kind for the demo.
+A small network of the same kind is used by the demo.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STAGES = ((64, 64), (128, 128), (256, 256, 256, 256), (512, 512, 512, 512), (51
 
 
 class VGG(nn.Module):
-    """Stages of 3x3 convolutions, max pooling between them, average pooling and one linear layer at the end.
+    """Stages of 3x3 convolutions with max pooling in between, then average pooling and one linear layer.
 
     Input `(batch, in_channels, H, W)` with H and W at least 16, output `(batch, num_classes)` logits.
     """
@@ -36,24 +36,24 @@ class VGG(nn.Module):
         initialise(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits of a batch of images."""
+        """Return the logits of a batch of images."""
         x = self.pool(self.features(x))  # (batch, 512, 1, 1)
         logits: torch.Tensor = self.classifier(x.flatten(1))
         return logits
 
 
 def vgg19(num_classes: int = 10, in_channels: int = 3) -> VGG:
-    """VGG19 with batch norm for 32x32 images: 398.1M MACs, 20.04M parameters, 16 width groups."""
+    """Return VGG19 with batch norm for 32x32 images: 398.1M MACs, 20.04M parameters, 16 width groups."""
     return VGG(_STAGES, num_classes, in_channels)
 
 
 def vgg19_quarter(num_classes: int = 10, in_channels: int = 3) -> VGG:
-    """VGG19 with a quarter of the channels in every layer, for small machines: 25.2M MACs, 1.26M parameters."""
+    """Return VGG19 with a quarter of the channels in every layer, for small machines: 25.2M MACs, 1.26M parameters."""
     return VGG(tuple(tuple(width // 4 for width in stage) for stage in _STAGES), num_classes, in_channels)
 
 
 def vgg_digits(num_classes: int = 10, in_channels: int = 1) -> VGG:
-    """A network for 20x20 scattered digits whose early layers are wide and whose late layers are narrow.
+    """Return a network for 20x20 scattered digits with wide early and narrow late layers.
 
     2.61M MACs, 12,202 parameters, 6 width groups.
     """

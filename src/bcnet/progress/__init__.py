@@ -1,4 +1,4 @@
-"""One stream of events about a run, and those who listen: terminal, JSON lines, TensorBoard, the run's own record."""
+"""Events of a run, and their reporters: terminal, JSON lines, TensorBoard, and the run's own record."""
 
 from bcnet.progress.base import Reporter, Together
 
@@ -6,7 +6,7 @@ __all__ = ["Reporter", "Together", "console_reporter"]
 
 
 def console_reporter() -> Reporter:
-    """Bars where the output is a terminal or a notebook, lines where it is neither."""
-    from bcnet.progress import terminal  # rich is imported where something is shown
+    """Return a reporter with bars in a terminal or notebook, and lines elsewhere."""
+    from bcnet.progress import terminal  # rich is imported only when progress is shown
 
     return terminal.console_reporter()

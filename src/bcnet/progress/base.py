@@ -1,4 +1,4 @@
-"""Events of a run while it goes on."""
+"""Events of a running run."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from bcnet.progress.forecast import Planned
 if TYPE_CHECKING:
     from bcnet.searchers import Candidate
 
-Advance = Callable[[int, str], None]  # (units done so far, a few words on how it goes)
+Advance = Callable[[int, str], None]  # (units done so far, a short status text)
 
 
 class Reporter:
-    """Hears about stages and notes; this one keeps silent. Subclasses show them."""
+    """Receives events of stages and notes; the base class ignores them. Subclasses show them."""
 
     def plan(self, stages: Sequence[Planned]) -> None:
-        """Hear of the stages of the run before the first one, those that are finished too."""
+        """Called before the first stage with all stages of the run, including finished ones."""
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:
-        """Enter a stage of `total` units; the value is to be called as they are done."""
+        """Enter a stage of `total` units; call the value as they are done."""
         yield lambda done, detail: None
 
     def figures(self, stage: str, step: int, values: Mapping[str, float]) -> None:
-        """Hear the numbers of one unit of a stage: loss and learning rate of a step, score of a candidate."""
+        """Called with the figures of one unit of a stage: loss and learning rate of a step, score of a candidate."""
 
     def evaluation(self, candidate: Candidate, done: int) -> None:
-        """Hear of a candidate that was scored, as the one of number `done`."""
+        """Called with each scored candidate and its number."""
 
     def note(self, text: str) -> None:
-        """Hear something that a person should know."""
+        """Called with a remark for the user."""
 
 
 class Together(Reporter):
-    """Passes all on to several reporters.
+    """Forwards all events to several reporters.
 
     Example: `bcnet.search(..., reporter=bcnet.Together(mine, bcnet.TensorBoard("runs/demo/tensorboard")))`.
     """
@@ -45,13 +45,13 @@ class Together(Reporter):
         self.reporters = reporters
 
     def plan(self, stages: Sequence[Planned]) -> None:
-        """To each of them."""
+        """Forward the plan."""
         for reporter in self.reporters:
             reporter.plan(stages)
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:
-        """Enter the stage of each."""
+        """Enter the stage in each reporter."""
         with ExitStack() as stack:
             each = [stack.enter_context(reporter.stage(name, total, unit)) for reporter in self.reporters]
 
@@ -62,16 +62,16 @@ class Together(Reporter):
             yield advance
 
     def figures(self, stage: str, step: int, values: Mapping[str, float]) -> None:
-        """To each of them."""
+        """Forward the figures."""
         for reporter in self.reporters:
             reporter.figures(stage, step, values)
 
     def evaluation(self, candidate: Candidate, done: int) -> None:
-        """To each of them."""
+        """Forward the candidate."""
         for reporter in self.reporters:
             reporter.evaluation(candidate, done)
 
     def note(self, text: str) -> None:
-        """To each of them."""
+        """Forward the remark."""
         for reporter in self.reporters:
             reporter.note(text)

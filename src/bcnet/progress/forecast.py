@@ -1,13 +1,13 @@
-"""Forecasts of the end of a stage and of a whole run, from known amounts of work and measured rates.
+"""Remaining time of a stage and of a whole run, from known amounts of work and measured rates.
 
 Notation: a stage has `n` units of which `d` are done, each of `w` work (multiply-adds; a backward pass counts as two
-forward ones). Its rate `r` in units per second is measured over its last minutes.
+forward passes). Its rate `r` in units per second is measured over its last minutes.
 
-    left of a stage     (n - d) / r
-    left of a run       that of the stage at hand, and n * w / v for every stage to come
+    remaining in a stage     (n - d) / r
+    remaining in a run       that of the current stage, plus n * w / v for every later stage
 
-`v`, work per second, is that of the stage of the same kind measured last, else of any stage. What has no measured rate
-to go by is unknown, never guessed. Stages of no work are too short to count.
+`v`, work per second, is that of the last measured stage of the same kind, or else of any stage. Without a measured rate
+the time is unknown, never guessed. Stages without work are too short to count.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-_WINDOW = 300  # marks, one a second, over which a rate is measured
-_EVIDENCE = 2.0  # seconds below which a rate says nothing
+_WINDOW = 300  # marks, one per second, over which a rate is measured
+_EVIDENCE = 2.0  # seconds below which a rate is unreliable
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A stage to come: `total` units of `work` each. Stages of one `kind` work at one speed.
+    """A planned stage: `total` units of `work` each. Stages of one `kind` run at the same speed.
 
-    `file` is there in the run directory once it is finished.
+    `file` exists in the run directory once the stage is finished.
+
     """
 
     name: str
@@ -38,12 +39,12 @@ class Planned:
 
 
 class Forecast:
-    """Follows a run from stage to stage; what is left is in seconds, None where unknown."""
+    """Follows a run from stage to stage; remaining times are in seconds, None if unknown."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._plan: dict[str, Planned] = {}
-        self._speeds: dict[str, float] = {}  # work per second, by kind, the last measured at the end
+        self._speeds: dict[str, float] = {}  # work per second by kind, as last measured
         self._finished: set[str] = set()
         self._stage: Planned | None = None
         self._marks: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
@@ -51,7 +52,7 @@ class Forecast:
         self._start = clock()
 
     def plan(self, stages: Sequence[Planned]) -> None:
-        """Learn what is ahead."""
+        """Set the planned stages."""
         self._plan = {stage.name: stage for stage in stages}
         self._finished = {stage.name for stage in stages if stage.finished}
 
@@ -63,7 +64,10 @@ class Forecast:
         self._marks.clear()
 
     def advance(self, done: int) -> None:
-        """Units done so far. The first call sets where this process began: a resumed stage starts in its middle."""
+        """Update the units done.
+
+        The first call sets where this process started, since a stage may be resumed midway.
+        """
         now = self._clock()
         if not self._marks:
             self._marks.append((self._start, done - 1))
@@ -88,12 +92,12 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """Since the stage was entered."""
+        """Seconds since the stage was entered."""
         return self._clock() - self._start
 
     @property
     def stage_left(self) -> float | None:
-        """Seconds left of the stage at hand."""
+        """Remaining seconds of the current stage."""
         rate = self._rate()
         if self._stage is None or rate is None:
             return None
@@ -101,7 +105,7 @@ class Forecast:
 
     @property
     def run_left(self) -> float | None:
-        """Seconds left of the whole run; None as well where nothing was planned."""
+        """Remaining seconds of the whole run; None if unknown, or without a plan."""
         if not self._plan:
             return None
         here = 0.0 if self._stage is None or not self._stage.work else self.stage_left

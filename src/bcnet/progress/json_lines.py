@@ -1,4 +1,4 @@
-"""Progress for machines: one JSON object a line (`--log json`; the fields are listed in docs/live.md)."""
+"""Progress as JSON lines (`--log json`; docs/live.md lists the fields)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import IO, Any
 from bcnet.progress.base import Advance, Reporter
 from bcnet.progress.forecast import Forecast, Planned
 
-_PAUSE = 1.0  # seconds between two lines of progress
+_PAUSE = 1.0  # seconds between two progress events
 
 
 class JsonReporter(Reporter):
     """Events `plan`, `start`, `progress`, `end`, `note`, `result` and `error`, each with `event` and `time`.
 
-    `time` is in seconds since 1970. Progress is told at most once a second, and at the end of every stage.
+    `time` is in seconds since 1970. Progress is written at most once a second, and at the end of every stage.
+
     """
 
     def __init__(self, file: IO[str]) -> None:
@@ -27,14 +28,14 @@ class JsonReporter(Reporter):
         self._figures: dict[str, float | None] = {}
 
     def plan(self, stages: Sequence[Planned]) -> None:
-        """Tell what is ahead."""
+        """Write the plan."""
         self._forecast.plan(stages)
         rows = [{"stage": s.name, "total": s.total, "unit": s.unit, "finished": s.finished} for s in stages]
         self.tell("plan", stages=rows)
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:
-        """Tell its start, progress and end."""
+        """Write start, progress and end of a stage."""
         last = 0.0
         self._figures = {}
         self._forecast.begin(name, total, unit)
@@ -64,15 +65,15 @@ class JsonReporter(Reporter):
         )
 
     def figures(self, stage: str, step: int, values: Mapping[str, float]) -> None:
-        """Keep the figures for the next line of progress."""
+        """Keep the figures for the next progress event."""
         self._figures = {"step": step, **{name: v if math.isfinite(v) else None for name, v in values.items()}}
 
     def note(self, text: str) -> None:
-        """Tell the note."""
+        """Write the remark."""
         self.tell("note", text=text)
 
     def tell(self, event: str, **fields: Any) -> None:
-        """Write one line, at once."""
+        """Write one line and flush."""
         line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}, ensure_ascii=False)
         self._file.write(line + "\n")
         self._file.flush()

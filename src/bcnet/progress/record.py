@@ -1,6 +1,6 @@
-"""`progress.json`: what a run says about itself while it goes on, for other processes to read.
+"""`progress.json`: the current state of a run, for other processes.
 
-It is rewritten about once a second and never waited for: a run depends on nothing in it.
+It is rewritten about once a second, without waiting for the disk; the run does not depend on it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ NAME = "progress.json"
 
 @dataclass(frozen=True)
 class StageRecord:
-    """The state of a stage: `done` of `total` units. `detail` are a few words on how it goes, `file` is there once it
-    is finished."""
+    """State of a stage: `done` of `total` units, and a short text `detail`. `file` exists once it is finished."""
 
     name: str
     total: int
@@ -35,7 +34,7 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class CurveRecord:
-    """The training loss of a stage so far: bins of `width` steps, each with last step, count, mean, least, largest."""
+    """Training loss of a stage so far: bins of `width` steps, each with last step, count, mean, minimum, maximum."""
 
     width: int = 1
     bins: tuple[tuple[float, ...], ...] = ()
@@ -43,10 +42,11 @@ class CurveRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """The state of a run. Times are seconds since 1970; what is left is in seconds, None where unknown.
+    """State of a run. Times are seconds since 1970; remaining times are in seconds, None if unknown.
 
-    `stage` is the one at hand. `message` says why a run failed, or what its last command was to do. `curves` are by
-    stage, those of the processes before included.
+    `stage` is the current one. `message` is the reason of a failure, or the last command's purpose. `curves` are by
+    stage, including those of earlier processes.
+
     """
 
     state: State
@@ -63,7 +63,7 @@ class Record:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Replace the record of the run in `folder`; where the file system refuses the run goes on without."""
+    """Replace the record of the run in `folder`; if it cannot be written, the run continues without it."""
     temporary = folder / f".{NAME}.{os.getpid()}.tmp"
     try:
         temporary.write_text(json.dumps({"format": 1, **dataclasses.asdict(record)}), encoding="utf-8")
@@ -74,7 +74,7 @@ def write_record(folder: Path, record: Record) -> None:
 
 
 def read_record(folder: Path) -> Record | None:
-    """The record of the run in `folder`; None where there is none that can be read."""
+    """Return the record of the run in `folder`; None if it is missing or unreadable."""
     try:
         document: dict[str, Any] = parse_json((folder / NAME).read_bytes())
         if document.pop("format") != 1:

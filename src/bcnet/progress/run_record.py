@@ -1,4 +1,4 @@
-"""A run's record of itself, kept on disk for `bcnet status` and `bcnet watch`."""
+"""A run's own progress record on disk, for `bcnet status` and `bcnet watch`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from bcnet.progress.forecast import Forecast, Planned
 from bcnet.progress.record import CurveRecord, Record, StageRecord, read_record, write_record
 
 _PAUSE = 1.0  # seconds between two writes
-_BINS = 200  # about as many as a chart has pixels to tell apart
+_BINS = 200  # about one per distinguishable pixel of a chart
 
 
 class RunRecord(Reporter):
-    """Writes `progress.json` as the run goes on, and on leaving how it ended.
+    """Writes `progress.json` during the run, and how it ended.
 
     Example: `with RunRecord(folder) as record: ...`.
+
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,14 +54,14 @@ class RunRecord(Reporter):
         self._write(state=state, message=told if failed else "", stage=None)
 
     def plan(self, stages: Sequence[Planned]) -> None:
-        """Note all stages, the finished ones as done."""
+        """Record all stages, finished ones as done."""
         self._forecast.plan(stages)
         for s in stages:
             self._stages[s.name] = StageRecord(s.name, s.total, s.unit, s.total if s.finished else 0, file=s.file)
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:
-        """Write how far the stage is, about once a second."""
+        """Write the stage's progress about once a second."""
         self._forecast.begin(name, total, unit)
         file = self._stages[name].file if name in self._stages else ""
         self._stages[name] = StageRecord(name, total, unit, file=file)
@@ -98,16 +99,17 @@ class RunRecord(Reporter):
         self._last = time.monotonic()
 
 
-Bin = list[float]  # last step, count, mean, least and largest loss
+Bin = list[float]  # last step, count, mean, minimum and maximum loss
 
 
 class LossCurve:
-    """Hears a loss after every step, and keeps count, mean, least and largest of at most 200 bins.
+    """Collects the loss of every step in at most 200 bins with count, mean, minimum and maximum.
 
-    Bins are `width` steps wide, which doubles where there would be more. Steps that are heard again, as after a resume
-    from a checkpoint, take the place of the bins that had them.
+    Bins are `width` steps wide; the width doubles when there would be more. Steps repeated after a resume from a
+    checkpoint replace the bins that had them.
 
     Example: `curve.add(1, 2.3)`.
+
     """
 
     def __init__(self, bins: Sequence[Bin] = (), width: int = 1) -> None:
@@ -115,7 +117,7 @@ class LossCurve:
         self.width = width
 
     def add(self, step: int, loss: float) -> None:
-        """Hear the loss after `step`, which counts from one; one that is not finite is left out."""
+        """Add the loss after `step`, counted from one; values that are not finite are ignored."""
         while self.bins and self.bins[-1][0] >= step:
             self.bins.pop()
         if not math.isfinite(loss):

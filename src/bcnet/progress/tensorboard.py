@@ -14,20 +14,21 @@ from bcnet.progress.base import Advance, Reporter
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-_POINTS = 2000  # of a curve, at most
+_POINTS = 2000  # most points of a curve
 
 
 class TensorBoard(Reporter):
-    """Writes what a run reports to event files under `folder`, a TensorBoard run for each stage.
+    """Writes a run's figures to event files under `folder`, with one TensorBoard run per stage.
 
-    The step axis is the stage's own: training steps, or candidates. A resumed stage goes on where it left off; what it
-    does again replaces what an interrupted process had written of it. Nothing is written before the first figure.
+    The step axis is the stage's own: training steps, or candidates. A resumed stage continues its files, and repeated
+    steps replace those of an interrupted process. Nothing is written before the first figure.
 
     Example: `bcnet.search(..., reporter=bcnet.TensorBoard("runs/demo/tensorboard"))`, then
     `tensorboard --logdir runs/demo/tensorboard`.
 
     Raises:
         BCNetError: tensorboard is not installed.
+
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -44,7 +45,7 @@ class TensorBoard(Reporter):
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:
-        """Close the stage's event file at its end, however it ends."""
+        """Close the stage's event file at its end, even after an error."""
         self._totals[name] = total
         try:
             yield lambda done, detail: None
@@ -54,7 +55,7 @@ class TensorBoard(Reporter):
                 writer.close()
 
     def figures(self, stage: str, step: int, values: Mapping[str, float]) -> None:
-        """Write the figures of some steps: at most 2,000 of a stage, evenly spaced, and the last."""
+        """Write the figures of at most 2,000 evenly spaced steps of a stage, and of the last."""
         total = self._totals.get(stage, 0)
         every = max(1, total // _POINTS)
         if step % every and step != total:
@@ -62,7 +63,7 @@ class TensorBoard(Reporter):
         if stage not in self._writers:
             self._writers[stage] = self._open(stage, step)
         for name, value in values.items():
-            if math.isfinite(value):  # a loss that no step has had looked at yet is no number
+            if math.isfinite(value):  # NaN before the first checked loss
                 self._writers[stage].add_scalar(name, value, step)
 
     def _open(self, stage: str, step: int) -> SummaryWriter:

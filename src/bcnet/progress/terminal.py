@@ -1,4 +1,4 @@
-"""Progress for people: bars on a terminal and in a notebook, plain lines elsewhere."""
+"""Progress for people: bars in a terminal or notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bcnet.progress.base import Advance, Reporter
 from bcnet.progress.forecast import Forecast, Planned
 
 _PLAIN_SECONDS = 10.0  # between the first lines of a stage
-_PLAIN_SHARE = 0.05  # of the stage's time so far, between later ones
+_PLAIN_SHARE = 0.05  # between later ones, as a share of the stage's time so far
 _PLAIN_LONGEST = 600.0
 
 
 def console_reporter(console: Console | None = None) -> Reporter:
-    """Bars on a terminal, and in a notebook that has ipywidgets to draw them; lines elsewhere."""
+    """Return a reporter with bars in a terminal, or in a notebook with ipywidgets; with lines elsewhere."""
     console = console or Console()
     if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
         return LineReporter(Console(force_jupyter=False))
@@ -30,7 +30,7 @@ def console_reporter(console: Console | None = None) -> Reporter:
 
 
 class BarReporter(Reporter):
-    """A bar for each stage, and below it one for the whole run, with elapsed and remaining time."""
+    """A bar for each stage and one for the whole run, with elapsed and remaining time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -38,12 +38,12 @@ class BarReporter(Reporter):
         self._start = time.monotonic()
 
     def plan(self, stages: Sequence[Planned]) -> None:
-        """Learn what is ahead."""
+        """Set the planned stages."""
         self._forecast.plan(stages)
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:
-        """Show the bars while the stage lasts; its own stays."""
+        """Show the bars during the stage; the stage's own bar stays."""
         self._forecast.begin(name, total, unit)
         with self._progress() as progress:
             task = self._add(progress, stage_title(name), total, f"0/{total:,} {unit}", time.monotonic())
@@ -84,7 +84,7 @@ class BarReporter(Reporter):
         progress.update(task, completed=elapsed, total=total, left=clock(left), count=share)
 
     def note(self, text: str) -> None:
-        """Print the note."""
+        """Print the remark."""
         self._console.print(text, style="dim", highlight=False, markup=False)
 
 
@@ -92,14 +92,16 @@ class _Elapsed(ProgressColumn):
     """Time since a task's field `began`."""
 
     def render(self, task: Task) -> Text:
-        """The time as text."""
+        """Return the time as text."""
         return Text(clock(time.monotonic() - task.fields["began"]))
 
 
 class LineReporter(Reporter):
-    """A line when a stage starts, when it ends, and between: at first every ten seconds, then ever more rarely.
+    """A line when a stage starts and ends, and in between at first every ten seconds, then less often.
 
-    The pause grows with the time so far, up to ten minutes: about 40 lines in ten minutes, 80 in an hour, 230 in a day.
+    The pause grows with the elapsed time, up to ten minutes: about 40 lines in ten minutes, 80 in an hour, 230 in a
+        day.
+
     """
 
     def __init__(self, console: Console) -> None:
@@ -107,12 +109,12 @@ class LineReporter(Reporter):
         self._forecast = Forecast()
 
     def plan(self, stages: Sequence[Planned]) -> None:
-        """Learn what is ahead."""
+        """Set the planned stages."""
         self._forecast.plan(stages)
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:
-        """Print lines while the stage lasts."""
+        """Print lines during the stage."""
         start = last = time.monotonic()
         self._forecast.begin(name, total, unit)
         shown = stage_title(name)
@@ -136,10 +138,10 @@ class LineReporter(Reporter):
         return f"{stage} (whole run {clock(self._forecast.run_left)})" if self._forecast.has_plan else stage
 
     def note(self, text: str) -> None:
-        """Print the note."""
+        """Print the remark."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def clock(seconds: float | None) -> str:
-    """Hours, minutes and seconds; "?" where unknown."""
+    """Format seconds as hours, minutes and seconds; "?" if unknown."""
     return "?" if seconds is None else str(timedelta(seconds=round(seconds)))

@@ -1,4 +1,4 @@
-"""Pruners of others as baselines: the widths and the channels that they leave of a trained network."""
+"""External pruners as baselines: the widths and channels that they keep of a trained network."""
 
 from bcnet.pruners.depgraph import Pruned, depgraph_pruned
 from bcnet.pruners.extras import PRUNERS, check_installed

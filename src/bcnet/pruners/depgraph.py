@@ -1,10 +1,10 @@
 """Global structured pruning by Torch-Pruning (Fang et al., DepGraph, CVPR 2023).
 
-Channels are ranked over all layers together ("global pruning": one ratio in every layer would be the Uniform baseline
-again): by the norm of all weights that go with them, or by the first-order Taylor term of the loss in these weights
-(Molchanov et al., CVPR 2019). The weakest go, half a percent at a time, until the budget holds by the exact costs of
-the space. A layer keeps as many as the space's narrowest choice for it: ranked over all layers, some would else be left
-with a single channel, and the network with nothing to learn from.
+Channels are ranked over all layers together ("global pruning"; one ratio for every layer would be the Uniform
+baseline): by the norm of all their weights, or by the first-order Taylor term of the loss in these weights (Molchanov
+et al., CVPR 2019). The lowest-ranked ones are removed, half a percent at a time, until the budget is satisfied by the
+exact costs of the space. Each layer keeps at least the space's narrowest choice. Otherwise some layers would be left
+with a single channel, and the network could not learn.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from bcnet.pruners.reading import narrowest_ratio, read_widths
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.space.narrowing import tensors_of
 
-_STEPS = 200  # half a percent of all channels each
-_APART = 2**26  # an index along the second dimension is below it, and twice as many bits are exact in float64
+_STEPS = 200  # each removes half a percent of all channels
+_APART = 2**26  # indices along the second dimension are smaller, and twice as many bits are exact in float64
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """The network that a pruner leaves: the width of every group, and which of its channels these are, in order.
+    """A pruned network: the width of every group, and the kept channels in order.
 
-    The widths may be larger than what was kept where the space has no choice that narrow.
+    A width can exceed the number of kept channels if the space has no choice that narrow.
+
     """
 
     widths: Widths
@@ -49,21 +50,21 @@ def depgraph_pruned(
     *,
     loss: Callable[[nn.Module], Tensor] | None = None,
 ) -> Pruned:
-    """Return what global pruning leaves of the trained `model` under `budget`.
+    """Return the result of global pruning of the trained `model` under `budget`.
 
     Args:
         model: the trained network that `space` was traced from; it is not changed.
         space: its width space.
         budget: the limit.
-        example: what the network takes, `(batch, ...)`.
-        loss: the loss of a network on some training images, others at every call. Channels are ranked by its Taylor
-            terms; without one, by their magnitude.
+        example: an input `(batch, ...)` of the network.
+        loss: returns the loss of a network on some training images, others at every call. Channels are ranked by its
+            Taylor terms; without it, by magnitude.
 
     Raises:
         RecipeError: Torch-Pruning is not installed.
-        BudgetError: it does not get there.
-        ModelError: it cannot prune this network, cuts layers of one group differently, or cuts what the space holds at
-            full width.
+        BudgetError: it cannot reach the budget.
+        ModelError: it cannot prune this network, prunes layers of one group differently, or prunes dimensions that the
+            space pins at full width.
     """
     check_installed("magnitude")
     limits = budget.resolve(space.reference)
@@ -84,7 +85,7 @@ def depgraph_pruned(
             break
         _attempt(step, network)
         left = read_widths(network, space)
-        # The package looks at its own limit before a step, which then goes beyond it.
+        # The package checks its own limit before a step, which then exceeds it.
         widths = tuple(max(width, group.choices[0]) for width, group in zip(left, space.groups, strict=True))
     if not limits.admits(space.cost(widths)):
         raise BudgetError(
@@ -95,9 +96,9 @@ def depgraph_pruned(
 
 
 def _kept_channels(model: nn.Module, space: WidthSpace, example: Nest, history: Any) -> tuple[tuple[int, ...], ...]:
-    """The channels of every group that a history of prunings left, in order.
+    """Return the channels of every group that a history of prunings kept, in order.
 
-    It is played again on a network whose weights `W[i, j, ...]` are `i * 2^26 + j`: what is left of them says which.
+    The history is repeated on a network with weights `W[i, j, ...] = i * 2^26 + j`, which identify the kept channels.
     """
     numbered = copy.deepcopy(model)
     pruner = _attempt(lambda: _pruner(numbered, space, example), numbered)
@@ -119,7 +120,7 @@ def _kept_channels(model: nn.Module, space: WidthSpace, example: Nest, history: 
 
 
 def _attempt(action: Callable[[], Any], network: nn.Module) -> Any:
-    """Return what a call of the package gives, without its warnings; whatever it raises is told as an error of ours."""
+    """Return the result of a call of the package, without its warnings; convert any error to one of ours."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -136,13 +137,13 @@ def _pruner(network: nn.Module, space: WidthSpace, example: Nest, *, by_taylor: 
 
     importance = torch_pruning.importance
     for parameter in network.parameters():
-        parameter.requires_grad_(True)  # its tracing follows gradients
+        parameter.requires_grad_(True)  # its tracing needs gradients
     return torch_pruning.pruner.BasePruner(
         network,
         example,
         importance=importance.GroupTaylorImportance() if by_taylor else importance.GroupMagnitudeImportance(p=2),
         global_pruning=True,
-        pruning_ratio=1.0,  # of all channels, had no layer to keep any
+        pruning_ratio=1.0,  # of all channels, if no layer had a minimum
         max_pruning_ratio=1 - narrowest_ratio(space),
         iterative_steps=_STEPS,
         ignored_layers=_ungrouped_layers(network, space),
@@ -150,7 +151,7 @@ def _pruner(network: nn.Module, space: WidthSpace, example: Nest, *, by_taylor: 
 
 
 def _ungrouped_layers(network: nn.Module, space: WidthSpace) -> list[nn.Module]:
-    """The layers whose output channels belong to no group."""
+    """Return the layers whose output channels belong to no group."""
     held: list[nn.Module] = []
     for name, part in network.named_modules():
         if isinstance(part, (nn.modules.conv._ConvNd, nn.Linear)):

@@ -1,4 +1,4 @@
-"""The packages that pruners need, none of which bcnet needs otherwise."""
+"""Packages required by pruners only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PRUNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastnas": ("modelopt", "torchprofile", "requests", "huggingface_hub"),
     }
 )
-"""Pruner -> the modules it imports."""
-_EXTRAS = {"taylor": "magnitude"}  # that install them, where not of the pruner's name
+"""Modules that each pruner imports."""
+_EXTRAS = {"taylor": "magnitude"}  # extras that install them, if not named like the pruner
 
 
 def check_installed(pruner: str) -> None:
-    """Make sure that a pruner can run here.
+    """Check that a pruner can run here.
 
     Raises:
         RecipeError: a package is missing; the message says how to install it.

@@ -1,8 +1,8 @@
-"""FastNAS of NVIDIA's Model Optimizer: every width of every layer is scored alone, all others being full.
+"""FastNAS of NVIDIA's Model Optimizer: every width of every layer is scored on its own, with all other layers full.
 
-The widths of each layer are those whose score falls by less than a threshold; the threshold is the smallest with which
-the budget holds. Scores are asked for in an order that depends on the scores alone, so that a list of those already
-known replays a search that was stopped.
+The widths of each layer are those whose score drops by less than a threshold, the smallest one that satisfies the
+budget. The order of scores depends on scores only, so a list of known scores replays an interrupted search.
+
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bcnet.pruners.extras import check_installed
 from bcnet.pruners.reading import narrowest_ratio, read_widths
 from bcnet.space import Budget, Widths, WidthSpace
 
-_FLOPS = 2  # by Model Optimizer's count of a multiply-add
+_FLOPS = 2  # Model Optimizer's FLOPs per multiply-add
 
 
 def fastnas_widths(
@@ -36,21 +36,21 @@ def fastnas_widths(
     calibration: Callable[[], Iterable[Nest]],
     score: Callable[[nn.Module], float],
 ) -> Widths:
-    """The widths that FastNAS leaves in the trained `model` under `budget`, a limit on MACs alone.
+    """Return the widths that FastNAS finds for the trained `model` under `budget`, which must limit MACs only.
 
     Args:
         model: the trained network that `space` was traced from; it is not changed.
-        space: its width space; any multiples of its units are tried, every twentieth of a layer from the smallest
-            share that the space leaves one.
+        space: its width space; it tries multiples of the units, every twentieth of a layer from the smallest share that
+            the space allows.
         budget: the limit.
-        example: what the network takes, `(1, ...)`.
-        calibration: what the network takes, `(batch, ...)`, for the statistics of batch norm.
-        score: what a pruned network is worth in eval mode, higher being better.
+        example: an input `(1, ...)` of the network.
+        calibration: inputs `(batch, ...)` for batch-norm statistics.
+        score: returns the score of a pruned network in eval mode; higher is better.
 
     Raises:
-        RecipeError: Model Optimizer, or what it needs, is not installed.
+        RecipeError: Model Optimizer, or a package that it needs, is not installed.
         BudgetError: a budget on parameters, or one that it cannot reach.
-        ModelError: it cannot prune this network, or cuts what the space holds at full width.
+        ModelError: it cannot prune this network, or prunes dimensions that the space pins at full width.
     """
     check_installed("fastnas")
     limits = budget.resolve(space.reference)
@@ -81,7 +81,7 @@ def _prune(
 
     config = {"score_func": score, "forward_loop": calibrate, "verbose": False}
     args, kwargs = arguments(example)
-    dummy: Any = args[0] if len(args) == 1 else args  # as Model Optimizer takes it
+    dummy: Any = args[0] if len(args) == 1 else args  # the form that Model Optimizer accepts
     if kwargs:
         dummy = (*args, kwargs)
     said = io.StringIO()
@@ -105,10 +105,10 @@ def _prune(
 
 @contextlib.contextmanager
 def _counted_by_torch() -> Iterator[None]:
-    """Let Model Optimizer count by torch's own counter, which agrees with the costs of a space.
+    """Make Model Optimizer count with torch's own counter, which agrees with the costs of a space.
 
-    torchprofile, its own, takes a strided transposed convolution for stride squared times as much as it is, and
-    `padding="same"` for nothing.
+    Its default, torchprofile, overcounts strided transposed convolutions by the stride squared, and counts
+    `padding="same"` as 0.
     """
     from modelopt.torch.nas import algorithms
 
@@ -122,13 +122,13 @@ def _counted_by_torch() -> Iterator[None]:
 
 @torch.no_grad()
 def _flops(network: nn.Module, dummy_input: Any, unit: float = 1e6) -> float:
-    """Twice the multiply-adds of a network in eval mode, in `unit`."""
+    """Return twice the multiply-adds of a network in eval mode, in `unit`."""
     from torch.utils.flop_counter import FlopCounterMode
 
     given = dummy_input if isinstance(dummy_input, tuple) else (dummy_input,)
     *args, kwargs = given if isinstance(given[-1], dict) else (*given, {})
     training = network.training
-    # Of fused attention on a CPU the counter knows nothing.
+    # The counter does not know fused attention on a CPU.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         network.eval()(*args, **kwargs)
     network.train(training)
@@ -136,7 +136,7 @@ def _flops(network: nn.Module, dummy_input: Any, unit: float = 1e6) -> float:
 
 
 def _any_width(narrowest: float) -> dict[str, Any]:
-    """FastNAS's own rules for every kind of layer, with widths from a share on that need be no multiples of 32."""
+    """Return FastNAS's rules for every kind of layer, with widths from this share, not only multiples of 32."""
     from modelopt.torch.prune.fastnas import FastNASConfig
 
     rules: dict[str, Any] = FastNASConfig().model_dump()

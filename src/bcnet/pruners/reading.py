@@ -1,8 +1,8 @@
-"""Reading the widths of a pruned network off its tensors.
+"""Read the widths of a pruned network off its tensors.
 
-Pruning by others cuts channels out of a copy of the network that a space was traced from. Every dimension of a tensor
-that one group alone lays out says how wide the group has become; all of them must say the same, and then account for
-every other dimension as well.
+External pruners remove channels from a copy of the traced network. Every dimension that belongs to a single group gives
+the width of that group. All of them must agree, and the result must explain every other dimension too.
+
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bcnet.space.narrowing import tensors_of
 
 
 def read_widths(pruned: nn.Module, space: WidthSpace) -> Widths:
-    """The widths of `pruned`, a copy of the network that `space` was traced from with channels cut out.
+    """Return the widths of `pruned`, a copy of the network that `space` was traced from with channels removed.
 
     Raises:
-        ModelError: it is no such network, layers of one group were cut to different widths, or to widths that the
-            group cannot take.
+        ModelError: not such a network, layers of one group with different widths, or widths that the group does not
+            allow.
     """
-    said: dict[int, dict[int, str]] = {}  # group -> width -> a tensor that says so
+    said: dict[int, dict[int, str]] = {}  # group -> width -> a tensor with that width
     sizes = {name: tuple(tensor.shape) for name, tensor in tensors_of(pruned).items() if name in space.layouts}
     missing = sorted(set(space.layouts) - set(sizes))
     if missing:
@@ -39,7 +39,7 @@ def read_widths(pruned: nn.Module, space: WidthSpace) -> Widths:
 
 
 def narrowest_ratio(space: WidthSpace) -> float:
-    """The smallest share of its channels that a choice of the space leaves a group."""
+    """Return the smallest share of a group's channels among the space's narrowest choices."""
     return min(group.choices[0] / group.max_width for group in space.groups)
 
 

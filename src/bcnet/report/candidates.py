@@ -1,4 +1,4 @@
-"""Accuracy against multiply-adds: the trained networks, and every evaluated candidate with its profile."""
+"""Charts of accuracy against multiply-adds: the trained networks, and every candidate with its profile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHAPES = ("square", "triangle-up", "circle")
 
 
 def section(evidence: Evidence) -> Section:
-    """Both charts, and the profile that a click changes."""
+    """Return both charts, and the profile of the selected candidate."""
     title = "Accuracy against multiply-adds"
     body = Markup("")
     charts = {}
@@ -82,7 +82,7 @@ def _describe_scores(evidence: Evidence) -> str:
 
 
 def candidates_chart(evidence: Evidence) -> Chart:
-    """Every candidate, the front, the budget, what was trained and what is shown."""
+    """Return the chart of every candidate, the front, the budget, trained widths and the selection."""
     rows = _rows(evidence)
     limit = [evidence.budget.macs] if evidence.budget is not None and evidence.budget.macs is not None else []
     macs = alt.X("macs:Q", **macs_axis([*(c.cost.macs for c in evidence.evaluations), *limit]))
@@ -95,7 +95,7 @@ def candidates_chart(evidence: Evidence) -> Chart:
 
 
 def _rows(evidence: Evidence) -> list[dict[str, Any]]:
-    """Return what the chart knows of each candidate, in the order of the search."""
+    """Return the chart's data for each candidate, in the order of the search."""
     on_front = {c.widths for c in evidence.front}
     trained = evidence.networks.get("searched")
     size = getattr(evidence.settings.method, "population", ModelBased.batch)
@@ -116,7 +116,7 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def dots(reference_macs: int) -> Any:
-    """A dot for each row: number, generation, macs, params, score, text, widths, front."""
+    """Return a dot for each row: number, generation, macs, params, score, text, widths, front."""
     every = alt.Chart(name="dots").transform_calculate(list="join(datum.widths, ', ')")
     every = every.transform_calculate(ratio=f"datum.macs / {reference_macs}")
     return every.mark_circle(size=34, cursor="pointer").encode(
@@ -135,7 +135,7 @@ def dots(reference_macs: int) -> Any:
 
 
 def front_line() -> Any:
-    """A line that joins the rows of the front."""
+    """Return a line that joins the rows of the front."""
     front = alt.Chart().transform_filter("datum.front")
     return front.mark_line(strokeWidth=2, color=colour(SEARCHED), interpolate="step-after")
 
@@ -151,7 +151,7 @@ def _picked_diamond(picked: list[dict[str, Any]]) -> Any:
 
 
 def networks_chart(evidence: Evidence) -> Chart:
-    """The test figure of the trained networks with 95 % intervals."""
+    """Return the chart of the trained networks' test figures with 95 % intervals."""
     rows = []
     for n in evidence.networks.values():
         facts = {"network": n.label, "macs": n.cost.macs, "params": n.cost.params, "value": n.value}
@@ -185,7 +185,7 @@ def networks_chart(evidence: Evidence) -> Chart:
 
 
 def budget_layers(evidence: Evidence, macs: alt.X) -> list[alt.Chart]:
-    """The budget as a line across a chart whose axis is of MACs; nothing where only other measures are limited."""
+    """Return a line at the budget for a chart with an axis of MACs; nothing if only other measures are limited."""
     limit = None if evidence.budget is None else evidence.budget.macs
     if limit is None:
         return []

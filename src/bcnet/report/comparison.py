@@ -1,4 +1,4 @@
-"""Several runs side by side: their fronts, their results, and what differs in their settings."""
+"""Comparison page of several runs: fronts, results, and differences of their settings."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from bcnet.run.result import NETWORKS
 from bcnet.run.run import Network
 from bcnet.run.score import search_seconds
 
-Runs = Sequence[tuple[str, Evidence]]  # under names that tell them apart
+Runs = Sequence[tuple[str, Evidence]]  # with distinct names
 
 
 def comparison_page(evidences: Sequence[Evidence]) -> str:
-    """The page that compares runs, at least two, as HTML."""
+    """Return the HTML page that compares at least two runs."""
     runs = list(zip(run_names(evidences), evidences, strict=True))
     sections = [_results(runs), _trained_section(runs), _fronts(runs), *_widths(runs), _settings(runs), _time(runs)]
     subjects = list(dict.fromkeys(e.name for e in evidences))
@@ -57,7 +57,7 @@ def comparison_page(evidences: Sequence[Evidence]) -> str:
 
 
 def run_names(evidences: Sequence[Evidence]) -> list[str]:
-    """The folders' names, with as much of the path before them as tells them apart."""
+    """Return the folders' names, with as much of their paths as makes them distinct."""
     parts = [evidence.path.absolute().parts for evidence in evidences]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(p[-length:]) for p in parts]
@@ -85,7 +85,7 @@ def _test(network: Network) -> str:
 
 
 def _metric_heading(runs: Runs) -> str:
-    """Return what is measured, in the words of all tasks that there are."""
+    """Return the heading of the metric, for all tasks present."""
     return " or ".join(dict.fromkeys(e.metric_of_test.column for _, e in runs if e.networks))
 
 
@@ -191,7 +191,7 @@ def _front_chart(runs: Runs, rows: list[dict[str, Any]]) -> Chart:
 
 
 def _widths(runs: Runs) -> list[Section]:
-    """Kept ratios side by side, where the runs have the same groups."""
+    """Return charts of kept ratios side by side, if the runs have the same groups."""
     known = [(name, e, e.best) for name, e in runs if e.space is not None and e.best is not None]
     spaces = [e.space for _, e, _ in known if e.space is not None]
     groups = {tuple(zip((g.name for g in s.groups), s.original_widths, strict=True)) for s in spaces}

@@ -1,6 +1,6 @@
-"""Evidence: what a run directory holds so far, read without changing the run.
+"""Evidence: the content of a run directory, read without changing it.
 
-A run that was stopped anywhere has some of it; what it has not reached is None or empty, and the report says so.
+An unfinished run has some of it; missing parts are None or empty, and the report says so.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.tasks import Metric
 from bcnet.train import LossRecords
 
-_POINTS = 200  # about as many as a chart has pixels to tell apart
+_POINTS = 200  # about one per distinguishable pixel of a chart
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A training loss: bins of neighbouring steps, shape `(bins,)` each.
+    """A training loss in bins of consecutive steps, shape `(bins,)` each.
 
-    `epoch` is where a bin ends, `mean` its mean loss, `low` and `high` its smallest and largest. `complete` says
-    whether the stage has ended.
+    `epoch` is the end of a bin, `mean` its mean loss, `low` and `high` its smallest and largest. `complete` is True
+    once the stage has ended.
+
     """
 
     epoch: npt.NDArray[np.float64]
@@ -47,7 +48,7 @@ class Curve:
 
     @classmethod
     def of(cls, steps: npt.ArrayLike, losses: npt.ArrayLike, epochs: float, *, complete: bool) -> Curve:
-        """The curve of records `(n,)` at ascending `steps`, n >= 1, that cover `epochs`."""
+        """Return the curve of records `(n,)` at ascending `steps`, n >= 1, that cover `epochs`."""
         times = np.asarray(steps)
         values = np.asarray(losses, dtype=np.float64)
         length = int(times[-1]) + 1
@@ -63,7 +64,7 @@ class Curve:
         )
 
     def rows(self, stage: str) -> list[dict[str, Any]]:
-        """One row per bin, for a chart."""
+        """Return one row per bin, for a chart."""
         columns = zip(self.epoch, self.mean, self.low, self.high, strict=True)
         return [
             {"stage": stage, "epoch": round(e, 4), "loss": round(m, 5), "low": round(lo, 5), "high": round(hi, 5)}
@@ -73,12 +74,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The content of a run directory so far.
+    """Content of a run directory so far.
 
     `space` has groups, layers and costs, but no layouts. `evaluations` are in order. `curves` are training losses by
-    stage. `counts` has per group how often each channel was trained, `seconds` the time by stage, `latencies`
-    what `measure_latency` kept, `examples` columns and rows of test images (`bcnet.stages.examples`), `class_names`
-    the names of the classes or their numbers.
+    stage. `counts` are how often each channel of each group was trained. `seconds` is the time by stage. `latencies`
+    are the records of `measure_latency`. `examples` are columns and rows of test images (`bcnet.stages.examples`).
+    `class_names` are names or numbers of the classes.
     """
 
     path: Path
@@ -98,19 +99,19 @@ class Evidence:
 
     @property
     def name(self) -> str:
-        """Model and data, for people: without the folders of this machine."""
+        """Model and data for people, without local folders."""
         kind, colon, place = self.settings.data.partition(":")
         local = colon and kind != "hf"
         return f"{self.settings.model} on {place.rstrip('/').rpartition('/')[2] if local else self.settings.data}"
 
     @property
     def searches(self) -> bool:
-        """Return whether the widths are the best of scored candidates, and not given or a baseline's."""
+        """Return whether the widths are the best of scored candidates, not given or a baseline's."""
         return self.settings.method.scores_candidates
 
     @property
     def how(self) -> str:
-        """Return how the widths were found, in words."""
+        """Description of the search that found the widths."""
         method = self.settings.method
         if isinstance(method, Given):
             return method.narrowed
@@ -118,22 +119,22 @@ class Evidence:
 
     @property
     def measures(self) -> dict[str, Measure]:
-        """The measures that the budget limits beside MACs and parameters, by name."""
+        """Measures that the budget limits besides MACs and parameters, by name."""
         return {measure.name: measure for measure in self.settings.budget.others}
 
     @property
     def metric_of_test(self) -> Metric:
-        """Return what was measured of the trained networks on the test images."""
+        """Test metric of the trained networks."""
         return next(iter(self.networks.values())).metric
 
     @property
     def metric(self) -> str:
-        """Return what the scores of candidates are: "accuracy", "loss" or "own"."""
+        """Kind of the candidates' scores: "accuracy", "loss" or "own"."""
         return self.settings.metric
 
     @property
     def training_words(self) -> str:
-        """Return how the networks that the run compares were made, in words."""
+        """Description of the training of the compared networks."""
         start = {
             "supernet": "the supernet's weights",
             "pretrained": "the model's own weights",
@@ -144,18 +145,18 @@ class Evidence:
 
     @property
     def budget(self) -> Budget | None:
-        """The budget in absolute counts; None before the space is known."""
+        """Budget in absolute counts; None before the space is known."""
         return None if self.space is None else self.settings.budget.resolve(self.space.reference)
 
     @property
     def front(self) -> tuple[Candidate, ...]:
-        """The candidates within the budget that no other beats in score at no more MACs."""
+        """Feasible candidates not dominated in score and MACs."""
         budget = self.budget
         return () if budget is None else pareto_front(c for c in self.evaluations if budget.admits(c.cost))
 
     @property
     def best(self) -> Widths | None:
-        """The widths that were trained or given, else the best scored so far."""
+        """Trained or given widths, else the best scored so far."""
         if "searched" in self.networks:
             return self.networks["searched"].widths
         if isinstance(self.settings.method, Given) and isinstance(self.settings.method.values, tuple):
@@ -164,27 +165,27 @@ class Evidence:
 
     @property
     def whose(self) -> str:
-        """Return what `best` are the widths of, in words."""
+        """Owner of the `best` widths, in words."""
         if not self.searches:
             return "the network of the given widths" if isinstance(self.settings.method, Given) else "the network found"
         return "the searched network" if "searched" in self.networks else "the best candidate so far"
 
     @property
     def uniform(self) -> Widths | None:
-        """The Uniform baseline's widths under the run's budget."""
+        """Uniform widths under the run's budget."""
         if "uniform" in self.networks:
             return self.networks["uniform"].widths
         budget = self.given or self.settings.budget
         if self.space is None or not all(measure.countable for measure in budget.limits):
-            return None  # a measure of the user's own, which only their code counts
+            return None  # a custom measure needs the user's code
         return self.space.uniform(budget)
 
 
 def read_evidence(path: str | Path) -> Evidence:
-    """Everything that the run directory `path` has to tell.
+    """Return all evidence in the run directory `path`.
 
     Raises:
-        RunError: it is no run directory, or a file in it is damaged.
+        RunError: not a run directory, or a corrupt file.
     """
     run = Run.open(path)
     return Evidence(
@@ -216,7 +217,7 @@ def _curves(run: Run) -> dict[str, Curve]:
         file = run.path / f"{name}.safetensors"
         if file.exists():
             records = LossRecords.load(file, run.identity(owner))
-            if len(records) > 0:  # none of an original that is imitated
+            if len(records) > 0:  # an imitated original has none
                 curves[stage] = Curve.of(records.steps, records.losses, epochs, complete=True)
         elif (unfinished := _unfinished_curve(run, stage, epochs)) is not None:
             curves[stage] = unfinished
@@ -224,7 +225,7 @@ def _curves(run: Run) -> dict[str, Curve]:
 
 
 def _unfinished_curve(run: Run, stage: str, epochs: int) -> Curve | None:
-    """The losses in the checkpoint of a stage that goes on, or was stopped."""
+    """Return the losses in the checkpoint of a running or interrupted stage."""
     found = read_latest(run.path / "checkpoints" / f"{stage}.safetensors", run.identity(stage))
     if found is None:
         return None
@@ -236,7 +237,7 @@ def _unfinished_curve(run: Run, stage: str, epochs: int) -> Curve | None:
 
 
 def expected_macs(prior: Prior) -> float:
-    """Mean MACs of widths drawn from the prior, group by group independently (Eq. 14)."""
+    """Return the mean MACs of widths drawn from the prior, independently for each group (Eq. 14)."""
     total = 0.0
     for groups, value in prior.space.macs_terms.terms.items():
         term = float(value)

@@ -1,4 +1,4 @@
-"""Fairness of a supernet, measured: the trainings of every channel."""
+"""Fairness of a supernet: how often each channel was trained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TITLE = "Training of every channel"
 
 
 def section(evidence: Evidence) -> Section:
-    """Counts over the channels of each group, and what they say about fairness."""
+    """Return the chart of counts over the channels of each group, and a verdict on fairness."""
     if not evidence.counts or evidence.space is None:
         return Section("fairness", _TITLE, not_yet("Channels are counted while the supernet trains."))
     names = [group.name for group in evidence.space.groups]
@@ -54,7 +54,7 @@ def _details(names: list[str], counts: tuple[IntArray, ...]) -> Markup:
 
 
 def runs_of(name: str, counts: IntArray) -> list[dict[str, Any]]:
-    """The counts along the channels, where they change: exact, and short where they are level."""
+    """Return the counts at the channels where they change, which is exact and short."""
     length = len(counts)
     starts = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]
     rows = [
@@ -64,7 +64,7 @@ def runs_of(name: str, counts: IntArray) -> list[dict[str, Any]]:
 
 
 def chart(names: list[str], counts: tuple[IntArray, ...]) -> Chart:
-    """Stepped lines over the channels."""
+    """Return stepped lines over the channels."""
     rows = [row for name, c in zip(names, counts, strict=True) for row in runs_of(name, c)]
     ends = alt.Axis(
         values=[0, 1],

@@ -1,4 +1,4 @@
-"""Progress of the search: what every generation of an evolution found, or every batch that a model proposed."""
+"""Progress of the search by generation of an evolution, or by batch of the score model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TITLE = "Progress of the search"
 
 
 def word_for(settings: Settings) -> str | None:
-    """Return what candidates come in: generations or batches; None where they come one by one."""
+    """Return the unit of candidates: "generation" or "batch"; None if they come one by one."""
     searcher = getattr(settings.method, "searcher", "")
     if searcher.startswith("evolution"):
         return "generation"
@@ -29,7 +29,7 @@ def word_for(settings: Settings) -> str | None:
 
 
 def section(evidence: Evidence) -> Section:
-    """Scores by generation or batch, and the hypervolume of an evolution."""
+    """Return scores by generation or batch, and the hypervolume of an evolution."""
     word = word_for(evidence.settings) or "generation"
     rows = generation_rows(evidence)
     if not rows:
@@ -77,12 +77,12 @@ def section(evidence: Evidence) -> Section:
 
 
 def _size(settings: Settings) -> int:
-    """The size of a generation or a batch."""
+    """Return the size of a generation or batch."""
     return settings.method.population if isinstance(settings.method, SupernetMethod) else ModelBased.batch
 
 
 def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
-    """Scores and hypervolume of each generation, or batch, of candidates within the budget."""
+    """Return scores and hypervolume of the feasible candidates of each generation or batch."""
     budget = evidence.budget
     size = _size(evidence.settings)
     if budget is None or not evidence.evaluations or evidence.space is None:
@@ -119,7 +119,7 @@ def _generation(word: str = "generation") -> alt.X:
 
 
 def scores_chart(rows: list[dict[str, Any]], metric: str, word: str) -> Chart:
-    """Best so far, median and spread."""
+    """Return the chart of best so far, median and spread."""
     score = score_axis(metric, [row[end] for row in rows for end in ("low", "high")])
     digits = {"accuracy": ".2f", "loss": ".4f"}.get(metric, ".4g")
     tooltip = [
@@ -141,13 +141,13 @@ def scores_chart(rows: list[dict[str, Any]], metric: str, word: str) -> Chart:
     dots = alt.OverlayMarkDef(size=30, fill=colour(SEARCHED))
     median = alt.Chart().mark_line(color=colour(SEARCHED), strokeWidth=2, point=dots)
     median = median.encode(x=x, y=alt.Y("median:Q", **score))
-    # Rules that nobody sees are what the pointer meets.
+    # Invisible rules are targets for the pointer.
     targets = alt.Chart().mark_rule(opacity=0, strokeWidth=8).encode(x=x, tooltip=tooltip)
     return spec(stack_layers(rows, whole, middle, best, median, targets), f"Scores by {word}", height=240)
 
 
 def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:
-    """Hypervolume of the front."""
+    """Return the chart of the front's hypervolume."""
     dots = alt.OverlayMarkDef(size=40, fill=colour("green"))
     line = alt.Chart(inline(rows)).mark_line(color=colour("green"), strokeWidth=2, point=dots)
     line = line.encode(

@@ -1,4 +1,4 @@
-"""The prior as a heat map, group by width, with its certificate."""
+"""Heat map of the prior, group by width, with its certificate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIGITS = 5
 
 
 def section(evidence: Evidence) -> Section:
-    """The heat map, and how good the prior provably is."""
+    """Return the heat map, and the certified quality of the prior."""
     prior = evidence.prior
     if prior is None:
         return Section("prior", _TITLE, not_yet("The prior is learnt when the supernet is trained."))
@@ -35,7 +35,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def certificate(prior: Prior) -> Any:
-    """Objective, bound and gap of the optimum, and the expected cost of what is sampled."""
+    """Return objective, bound and gap of the optimum, and the expected cost of samples."""
     spans = sum(float(error.max() - error.min()) for error in prior.errors)
     optimum = prior.lower_bound + prior.gap * spans
     objective = sum(float(row @ error) for row, error in zip(prior.rows, prior.errors, strict=True))
@@ -64,7 +64,7 @@ def _trained_widths(evidence: Evidence) -> Widths | None:
 
 
 def cells(prior: Prior) -> list[dict[str, Any]]:
-    """One row per group and width: `start` and `end` are the kept ratios that the cell spans."""
+    """Return one row per group and width; `start` and `end` are the kept ratios that the cell spans."""
     rows = []
     originals = prior.space.original_widths
     for group, full, chances, errors in zip(prior.space.groups, originals, prior.rows, prior.errors, strict=True):
@@ -78,7 +78,7 @@ def cells(prior: Prior) -> list[dict[str, Any]]:
 
 
 def chart(prior: Prior, rows: list[dict[str, Any]], trained: Widths | None) -> Chart:
-    """Cells shaded by their probability."""
+    """Return the cells, shaded by probability."""
     ratio = ratio_axis(prior.space, grid=False)
     group = names_axis("group", [group.name for group in prior.space.groups])
     strength = alt.Scale(type="sqrt", domain=[0, 1], range=[0, 1])

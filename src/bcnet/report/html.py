@@ -1,4 +1,4 @@
-"""Pieces of a page, made by the templates in `assets`: what is put into them is text unless it is a piece itself."""
+"""HTML pieces of a page, from the templates in `assets`. Text is escaped; pieces are not."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 from markupsafe import Markup
 
 MINUS = "\N{MINUS SIGN}"
-NONE = "\N{EN DASH}"  # where there is no value
+NONE = "\N{EN DASH}"  # shown for a missing value
 
 Chart = dict[str, Any]  # a Vega-Lite specification
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under a heading of its own. `charts` are those that its body has places for, by name."""
+    """A part of the page with its own heading. `charts` are inserted where its body has places for them, by name."""
 
     name: str
     title: str
     body: Markup
     charts: Mapping[str, Chart] = field(default_factory=dict)
-    short: str = ""  # for the list of parts; the title where empty
+    short: str = ""  # for the table of contents; default: the title
 
 
 def piece(name: str, *values: Any) -> Markup:
-    """The piece of this name in `assets/pieces.html.j2`."""
+    """Return the piece of this name in `assets/pieces.html.j2`."""
     macro = getattr(_template("pieces.html.j2").module, name)
     return Markup(macro(*values))
 
 
 def render(template: str, **values: Any) -> str:
-    """A whole template of `assets`."""
+    """Render a whole template of `assets`."""
     return str(_template(template).render(**values))
 
 
@@ -47,22 +47,22 @@ def _template(name: str) -> Any:
 
 
 def page_heading(text: Any) -> Markup:
-    """The heading of the page."""
+    """Return the page's heading."""
     return piece("heading", text)
 
 
 def paragraph(text: Any, kind: str = "") -> Markup:
-    """A paragraph, of a CSS class where one is given."""
+    """Return a paragraph, optionally with a CSS class."""
     return piece("paragraph", text, kind)
 
 
 def not_yet(text: str) -> Markup:
-    """Return what is missing, and why."""
+    """Return a note on what is missing, and why."""
     return paragraph(text, "missing")
 
 
 def figure(name: str, label: str, caption: Any, *, tall: bool = False) -> Markup:
-    """The place of a chart. `label` says to those who cannot see it what it shows; a `tall` one may be scrolled."""
+    """Return the place of a chart. `label` describes it for screen readers; a `tall` one can be scrolled."""
     return piece("figure", name, label, caption, tall)
 
 
@@ -75,22 +75,22 @@ def table(
     texts: int = 1,
     strong: Sequence[int] = (),
 ) -> Markup:
-    """A table whose first `texts` columns are texts and whose others are numbers; `strong` rows stand out."""
+    """Return a table with `texts` text columns followed by number columns; `strong` rows are highlighted."""
     return piece("table", head, list(rows), caption, total, texts, strong)
 
 
 def definition_list(items: Mapping[str, Any]) -> Markup:
-    """Names with their values."""
+    """Return a definition list."""
     return piece("listing", items.items())
 
 
 def fold(summary: str, body: Markup) -> Markup:
-    """Return what is shown when its summary is clicked."""
+    """Return a body that is shown when its summary is clicked."""
     return piece("folded", summary, body)
 
 
 def count(number: float) -> str:
-    """A count in at most four characters and a letter: 4.95M, 301M, 96.6k."""
+    """Format a count in at most four characters and a letter: 4.95M, 301M, 96.6k."""
     for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= scale:
             return f"{number / scale:.3g}{letter}"
@@ -98,10 +98,10 @@ def count(number: float) -> str:
 
 
 def capitalise(text: str) -> str:
-    """The text with a capital at its start, the rest as it is."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def points(difference: float, digits: int = 2) -> str:
-    """A difference, of percentage points for instance, with its sign."""
+    """Format a difference, such as percentage points, with its sign."""
     return f"{difference:+.{digits}f}".replace("-", MINUS)

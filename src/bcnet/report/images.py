@@ -1,4 +1,4 @@
-"""The networks on test images: figures class by class, and some images with what each network gives."""
+"""Results on test images: figures by class, and some images with each network's outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 20  # rows that are not folded
 
 
 def classes_section(evidence: Evidence) -> Section | None:
-    """A row for each class, those first that the searched network loses most on; None where images have no class."""
+    """Return a row for each class, the largest losses of the searched network first; None without classes."""
     networks = [evidence.networks[key] for key in NETWORKS if key in evidence.networks]
     if not networks or not networks[0].by_class:
         return None
@@ -38,7 +38,7 @@ def classes_section(evidence: Evidence) -> Section | None:
 
 
 def examples_section(evidence: Evidence) -> Section:
-    """A table with a row for each image."""
+    """Return a table with a row for each image."""
     rows = evidence.examples.get("rows", ())
     if not rows:
         return Section("examples", "Examples", not_yet(_explain_missing(evidence)))

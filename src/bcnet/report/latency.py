@@ -1,4 +1,4 @@
-"""Measured latency before and after, as `bcnet latency` keeps it in the run."""
+"""Measured latency before and after, as stored by `bcnet latency`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BACKENDS = {
 
 
 def section(evidence: Evidence) -> Section:
-    """A table of all that was measured, then a chart and a table for each device, backend and number of threads."""
+    """Return a table of all measurements, and a chart and table for each device, backend and number of threads."""
     if not evidence.latencies:
         text = "Not measured yet: bcnet latency times the networks of a finished run against each other."
         return Section("latency", _TITLE, not_yet(text), short="Latency")
@@ -44,7 +44,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def _where_it_runs(latencies: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return one line for each measurement: the original's time, and what share of it the others take."""
+    """Return one line per measurement: the original's time, and the others' shares of it."""
     names = [name for name in _LABELS if any(name in one["milliseconds"] for one in latencies)]
     rows = []
     for measured in latencies:
@@ -82,7 +82,7 @@ def _table(measured: Mapping[str, Any], where: str) -> Markup:
 
 
 def chart(measured: Mapping[str, Any]) -> Chart:
-    """Medians with their quartiles, one row per network."""
+    """Return medians with quartiles, one row per network."""
     rows = _rows(measured)
     names = [row["network"] for row in rows]
     time: dict[str, Any] = {"title": "milliseconds", "scale": alt.Scale(zero=True)}

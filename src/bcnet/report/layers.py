@@ -1,4 +1,4 @@
-"""The table of layers: widths, multiply-adds and parameters before and after."""
+"""Table of layers: widths, multiply-adds and parameters before and after."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pair = tuple[int, int]  # before, after
 
 @dataclass(frozen=True)
 class Row:
-    """A layer: channels it makes, MACs and parameters, each before and after. `group` is empty where none is its."""
+    """A layer: its channels, MACs and parameters, each before and after. `group` is empty if it has none."""
 
     name: str
     group: str
@@ -28,7 +28,7 @@ class Row:
 
 
 def section(evidence: Evidence) -> Section:
-    """The table for the trained widths, or the best so far."""
+    """Return the table for the trained widths, or the best so far."""
     space = evidence.space
     widths = evidence.best
     if space is None or widths is None:
@@ -46,7 +46,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def layer_rows(space: WidthSpace, widths: Widths) -> list[Row]:
-    """One row per layer with multiply-adds, and one for all others; the sums are the space's costs."""
+    """Return one row per layer with multiply-adds, and one for all others; they sum to the space's costs."""
     table = np.array([space.original_widths, widths])
 
     def values(polynomial: Polynomial) -> Pair:
@@ -70,7 +70,7 @@ def layer_rows(space: WidthSpace, widths: Widths) -> list[Row]:
 
 
 def total(rows: list[Row]) -> Row:
-    """The sums over all rows."""
+    """Return the sums over all rows."""
     return Row("total", "", None, _sum([r.macs for r in rows]), _sum([r.params for r in rows]))
 
 

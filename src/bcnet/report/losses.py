@@ -18,7 +18,7 @@ _DASHES = {"supernet": [1, 0], "original": [1, 0], "Uniform": [7, 3], "searched"
 
 
 def section(evidence: Evidence) -> Section:
-    """The supernet's loss, and those of the final networks."""
+    """Return the losses of the supernet and of the final networks."""
     body = Markup("")
     charts = {}
     curves = evidence.curves
@@ -42,7 +42,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def chart(rows: dict[str, list[dict[str, Any]]], name: str = "") -> Chart:
-    """A line with its band for each stage; the rows are known by a name where they are to be exchanged."""
+    """Return a line with its band for each stage; `name` identifies the rows if the page replaces them."""
     stages = list(rows)
     epoch = alt.X("epoch:Q", title="epoch", scale=alt.Scale(nice=False, zero=True))
     loss: dict[str, Any] = {"title": "loss", "scale": alt.Scale(zero=False)}
@@ -64,7 +64,7 @@ def chart(rows: dict[str, list[dict[str, Any]]], name: str = "") -> Chart:
         color=shade,
         strokeDash=alt.StrokeDash("stage:N", scale=dashes, legend=legend),
     )
-    # Points that nobody sees are larger targets for the pointer than a line is.
+    # Invisible points are larger targets for the pointer than a line.
     points = alt.Chart().mark_point(opacity=0, size=140)
     points = points.encode(x=epoch, y=alt.Y("loss:Q", **loss), color=shade, tooltip=tooltip)
     every = [row for stage in stages for row in rows[stage]]

@@ -1,4 +1,4 @@
-"""The page: sections, styles, charts and the plotting library in one file that needs nothing else."""
+"""The page: sections, styles, charts and the plotting library in one self-contained file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bcnet.report.look import DARK, LIGHT, variables
 
 
 def page(title: str, top: Markup, sections: Sequence[Section], footer: Any, data: dict[str, Any] | None = None) -> str:
-    """The page as HTML. `data` is for the page's script, beside the charts."""
+    """Return the page as HTML. `data` is for the page's script."""
     charts = {name: chart for section in sections for name, chart in section.charts.items()}
     return render(
         "page.html.j2",
@@ -31,14 +31,14 @@ def page(title: str, top: Markup, sections: Sequence[Section], footer: Any, data
 
 
 def script_json(value: Any) -> str:
-    """JSON that nothing in it can end a script element with."""
+    """Return JSON that cannot end a script element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 @cache
 def plotting_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert's own copy: nothing is fetched."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, bundled with vl-convert: nothing is downloaded."""
     import vl_convert
 
     bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
@@ -46,7 +46,7 @@ def plotting_library() -> str:
 
 
 def style() -> str:
-    """The style sheet, with the colours of both themes."""
+    """Return the style sheet with the colours of both themes."""
     light = variables(LIGHT)
     dark = variables(DARK)
     themes = (

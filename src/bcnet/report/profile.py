@@ -1,4 +1,4 @@
-"""The profile of a candidate: the kept ratio of every group beside the original and Uniform."""
+"""Profile of a candidate: kept ratio of every group beside the original and Uniform."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bcnet.report.html import Chart, figure, piece
 from bcnet.report.look import PICKED, UNIFORM, colour, names_axis, ratio_axis, spec, stack_layers, tip
 from bcnet.space import Widths, WidthSpace
 
-_LISTED = 12  # of the front, in the menu
+_LISTED = 12  # candidates of the front in the menu
 
 
 def profile_rows(space: WidthSpace, widths: Widths, uniform: Widths | None) -> list[dict[str, Any]]:
-    """One row per group: its width beside the original's and, where it is known, Uniform's."""
+    """Return one row per group: its width beside the original's and, if known, Uniform's."""
     beside = uniform or (None,) * len(widths)
     return [
         {"group": g.name, "full": full, "width": w, "ratio": w / full, "uniform": None if u is None else u / full}
@@ -27,7 +27,7 @@ def profile_rows(space: WidthSpace, widths: Widths, uniform: Widths | None) -> l
 
 
 def profile_chart(evidence: Evidence) -> Chart:
-    """Kept ratio of every group of one candidate beside the original; the page exchanges the rows."""
+    """Return the chart of one candidate's kept ratios; the page replaces its rows."""
     space = evidence.space
     best = evidence.best
     uniform = evidence.uniform
@@ -55,14 +55,14 @@ def profile_chart(evidence: Evidence) -> Chart:
 
 
 def profile_figure(evidence: Evidence) -> Markup:
-    """The menu of candidates, and the place of the chart."""
+    """Return the menu of candidates, and the place of the chart."""
     caption = "Widths of the candidate beside the original (grey) and Uniform (tick)."
     label = "Kept ratio of every group of the candidate that is chosen"
     return _picker(evidence) + figure("profile", label, caption, tall=len(evidence.evaluations[0].widths) > 40)
 
 
 def profile_data(evidence: Evidence) -> dict[str, Any]:
-    """Return the groups with full and Uniform widths, for the script that shows the profile of any candidate."""
+    """Return the groups with full and Uniform widths, for the script that shows any candidate's profile."""
     if evidence.space is None:
         return {}
     space = evidence.space
@@ -70,7 +70,7 @@ def profile_data(evidence: Evidence) -> dict[str, Any]:
 
 
 def _picker(evidence: Evidence) -> Markup:
-    """A menu of candidates for those who cannot click dots, and a line that says which one is shown."""
+    """Return a menu as an alternative to clicking dots, and a line that names the selected candidate."""
     numbers = {c.widths: number for number, c in enumerate(evidence.evaluations)}
     front = evidence.front
     step = max(1, math.ceil(len(front) / _LISTED))

@@ -1,4 +1,4 @@
-"""The origin of the figures: time per stage, configuration, seed, versions, hardware."""
+"""Provenance of the figures: time per stage, configuration, seed, versions, hardware."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bcnet.report.html import NONE, Section, definition_list, fold, not_yet, pie
 
 
 def time_section(evidence: Evidence) -> Section:
-    """Seconds of every stage, as bars in a table."""
+    """Return the seconds of every stage, as bars in a table."""
     seconds = evidence.seconds
     if not seconds:
         return Section("time", "Time", not_yet("No stage has ended yet."))
@@ -28,7 +28,7 @@ def time_section(evidence: Evidence) -> Section:
 
 
 def configuration_section(evidence: Evidence) -> Section:
-    """Settings as they are stored, versions and hardware, and what could not be searched."""
+    """Return settings, versions, hardware, and pinned dimensions."""
     settings = evidence.settings.flat()
     rows = [(key, _plain(value)) for key, value in settings.items()]
     body = definition_list(machine_facts(evidence))
@@ -40,7 +40,7 @@ def configuration_section(evidence: Evidence) -> Section:
 
 
 def machine_facts(evidence: Evidence) -> dict[str, Any]:
-    """Seed, budget, machine, what was trained for how long, and versions, by name."""
+    """Return seed, budget, machine, training and versions, by name."""
     result = evidence.result
     settings = evidence.settings
     facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget)}

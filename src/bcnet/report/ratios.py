@@ -15,7 +15,7 @@ _TITLE = "Kept widths, layer by layer"
 
 
 def section(evidence: Evidence) -> Section:
-    """The chart, for the trained widths or the best so far."""
+    """Return the chart for the trained widths, or the best so far."""
     space = evidence.space
     widths = evidence.best
     uniform = evidence.uniform
@@ -33,7 +33,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def layer_rows(space: WidthSpace, widths: Widths, uniform: Widths) -> list[dict[str, Any]]:
-    """One row for each layer that makes channels of a group, in the order of the groups."""
+    """Return one row per layer that produces channels of a group, in the order of the groups."""
     rows = []
     for number, group in enumerate(space.groups):
         for layer in (layer for layer in space.layers if group_of(layer) == number):
@@ -47,12 +47,12 @@ def layer_rows(space: WidthSpace, widths: Widths, uniform: Widths) -> list[dict[
 
 
 def group_of(layer: LayerTerms) -> int | None:
-    """The first group among the channels that the layer makes."""
+    """Return the first group among the channels that the layer produces."""
     return next((s.group for s in layer.out or () if s.group is not None), None)
 
 
 def chart(rows: list[dict[str, Any]], space: WidthSpace) -> Chart:
-    """Horizontal bars, one per layer, on bands that alternate from group to group."""
+    """Return horizontal bars, one per layer, on bands that alternate between groups."""
     ratio = ratio_axis(space)
     layer = names_axis("layer", [row["layer"] for row in rows], joined=True)
     tooltip = [

@@ -1,4 +1,4 @@
-"""The report of one run, finished or not."""
+"""Report of one run, finished or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bcnet.report.summary import facts, headline, results, stage_states, tiles
 
 
 def report_page(evidence: Evidence) -> str:
-    """The page about a run as HTML."""
+    """Return the HTML page about a run."""
     sections = [results(evidence), candidates.section(evidence), ratios.section(evidence), layers.section(evidence)]
     sections.append(latency.section(evidence))
     by_class = classes_section(evidence)

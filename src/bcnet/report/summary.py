@@ -1,4 +1,4 @@
-"""The top of the page: what was searched and gained, in one sentence, in figures, and in a table; or how far it is."""
+"""Top of the page: what was searched and gained, as a sentence, figures and a table; or the progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bcnet.space import WidthSpace
 
 
 def headline(evidence: Evidence) -> str:
-    """One sentence: what was searched, and what was gained or what has been found so far."""
+    """Return one sentence on what was searched, and what was gained or found so far."""
     networks = evidence.networks
     start = f"{evidence.name}, {evidence.how}: "
     if evidence.space is None:
@@ -42,7 +42,7 @@ def _text(network: Network) -> str:
 
 
 def _test(network: Network) -> str:
-    """The value and what it is: "91.52 % test top-1"."""
+    """Return the value with its metric: "91.52 % test top-1"."""
     return f"{_text(network)} {network.metric.name}"
 
 
@@ -64,7 +64,7 @@ def _so_far(evidence: Evidence) -> str:
 
 
 def tiles(evidence: Evidence) -> Markup:
-    """The gain in a few large figures; nothing before the searched network is trained."""
+    """Return the gain as a few large figures; nothing before the searched network is trained."""
     networks = evidence.networks
     if not {"searched", "original"} <= set(networks):
         return Markup("")
@@ -85,7 +85,7 @@ def tiles(evidence: Evidence) -> Markup:
 
 
 def results(evidence: Evidence) -> Section:
-    """The final networks, side by side."""
+    """Return the table of the final networks."""
     networks = [evidence.networks[key] for key in NETWORKS if key in evidence.networks]
     if evidence.space is None or not networks:
         missing = "No network has been trained to its end yet: that comes last, after the search."
@@ -126,7 +126,7 @@ def results(evidence: Evidence) -> Section:
 
 
 def _explain_trust(evidence: Evidence) -> Markup:
-    """Return how far the scores that chose the widths can be believed."""
+    """Return the trust in the scores that chose the widths."""
     found = None if evidence.result is None else evidence.result.reliability
     if found is None:
         return Markup("")
@@ -134,7 +134,7 @@ def _explain_trust(evidence: Evidence) -> Markup:
 
 
 def _in_bytes(space: WidthSpace, networks: Sequence[Network]) -> Markup:
-    """Return what the networks hold in memory, whatever their budget was."""
+    """Return the networks' memory, whatever their budget was."""
     space = space.with_measures(Budget(memory=1.0, size=1.0))
     costs = [(n.label, space.cost(n.widths)) for n in networks]
     held = "; ".join(f"{label} {size(cost['memory'])} and {size(cost['size'])}" for label, cost in costs)
@@ -180,7 +180,7 @@ def _selection(evidence: Evidence) -> Markup:
 
 
 def facts(evidence: Evidence) -> Markup:
-    """The run in a line of names and values."""
+    """Return the run's facts as a line of names and values."""
     items: dict[str, Any] = {"seed": evidence.settings.seed}
     if evidence.searches:
         items["evaluated"] = f"{len(evidence.evaluations):,} candidates"
@@ -213,7 +213,7 @@ _GOING_ON = {"running": "It is running.", "in part": "What was asked for is done
 
 
 def stage_states(evidence: Evidence) -> Markup:
-    """The stages with their state; nothing where the run is finished."""
+    """Return the stages with their state; nothing for a finished run."""
     if evidence.result is not None:
         return Markup("")
     status = read_status(evidence.path)

@@ -1,4 +1,4 @@
-"""The worth of width: how much the score gains where a group gets wider, as a search by trainings has learnt it."""
+"""Value of width: the gain of the score from widening each group, as estimated by the score model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TITLE = "What width is worth"
 
 
 def section(evidence: Evidence) -> Section:
-    """The slopes of the score model, group by group."""
+    """Return the slopes of the score model by group."""
     rows = worth_rows(evidence)
     if not rows:
         return Section("worth", _TITLE, not_yet("The search has scored too few candidates."))
@@ -34,7 +34,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def worth_rows(evidence: Evidence) -> list[dict[str, Any]]:
-    """Gain of the score by a doubling of each group's width, with its posterior's standard deviation around it."""
+    """Return the gain from doubling each group's width, with its posterior standard deviation."""
     space = evidence.space
     budget = evidence.budget
     if space is None or budget is None:
@@ -54,7 +54,7 @@ def worth_rows(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def chart(rows: list[dict[str, Any]], metric: str) -> Chart:
-    """A bar for each group."""
+    """Return a bar for each group."""
     group = names_axis("group", [row["group"] for row in rows])
     gain = alt.X("gain:Q", title=f"gain by twice the width: {axis_title(metric)}")
     tooltip = [tip("group"), tip("gain", "gain", ".4g"), tip("low", "less", ".4g"), tip("high", "more", ".4g")]

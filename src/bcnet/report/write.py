@@ -1,4 +1,4 @@
-"""Writing reports of runs."""
+"""Write reports of runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _HasRun(Protocol):
     def run_dir(self) -> Path: ...
 
 
-# Of the timing at the end of a run.
+# of the timing at the end of a run
 _ROUNDS = 20
 _WARMUP = 5
 _WIDTH = 640  # pixels of a picture
@@ -35,10 +35,10 @@ _Outcome = TypeVar("_Outcome", bound=_HasRun)
 
 
 def write_report(run: str | Path) -> Path:
-    """Write `report.html` of the run directory `run`, be it finished or not, and its pictures; the page's path.
+    """Write `report.html` and pictures for a finished or unfinished run; return the page's path.
 
     Raises:
-        RunError: it is no run directory, a file in it is damaged, or cannot be written.
+        RunError: not a run directory, a corrupt file, or a file that cannot be written.
     """
     from bcnet.report.evidence import read_evidence
     from bcnet.report.single import report_page
@@ -51,10 +51,10 @@ def write_report(run: str | Path) -> Path:
 
 
 def write_comparison(runs: Sequence[str | Path], path: str | Path) -> Path:
-    """Write a page that sets `runs`, two or more, side by side.
+    """Write a page that compares two or more `runs`.
 
     Raises:
-        RunError: one is no run directory, a file in it is damaged, or the page cannot be written.
+        RunError: one is not a run directory, a file is corrupt, or the page cannot be written.
     """
     from bcnet.report.comparison import comparison_page
     from bcnet.report.evidence import read_evidence
@@ -65,20 +65,20 @@ def write_comparison(runs: Sequence[str | Path], path: str | Path) -> Path:
 
 
 def finish(outcome: _Outcome, model: ModelLike, space: WidthSpace) -> _Outcome:
-    """Time the networks of a finished run against each other, where that was not done yet, and write its report.
+    """Time the networks of a finished run against each other, unless done before, and write its report.
 
-    `model` is what the run was given: a name, a module, or what makes one; `space` its width space. Of several
-    processes the first one does it.
+    `model` is the model given to the run (a name, a module or a factory), and `space` its width space. With several
+    processes, only the first one does it.
 
     Raises:
-        BCNetError: see `write_report` and `bcnet.export.measure_latency`.
+        BCNetError: as for `write_report` and `bcnet.export.measure_latency`.
     """
     if is_rank_zero():
         settings = read_settings(outcome.run_dir)
         if not read_latencies(outcome.run_dir):
             device = settings.options.device or "cpu"
             threads = settings.options.threads or 1
-            with own_global_randomness(torch.device(device)):  # the user's own, which making a network draws from
+            with own_global_randomness(torch.device(device)):  # making a network draws from the user's generators
                 finished = FinishedRun.read(outcome.run_dir, model, traced=space)
                 time_networks(
                     finished, backend="torch", threads=threads, batch=1, rounds=_ROUNDS, warmup=_WARMUP, device=device
@@ -88,10 +88,10 @@ def finish(outcome: _Outcome, model: ModelLike, space: WidthSpace) -> _Outcome:
 
 
 def report_outcome(outcome: _Outcome) -> _Outcome:
-    """The outcome of a run whose report is written now; of several processes the first one writes it.
+    """Write the report and return the outcome; with several processes, only the first one writes.
 
     Raises:
-        RunError: see `write_report`.
+        RunError: as for `write_report`.
     """
     if is_rank_zero():
         write_report(outcome.run_dir)
@@ -99,7 +99,7 @@ def report_outcome(outcome: _Outcome) -> _Outcome:
 
 
 def _write_pictures(evidence: Evidence) -> None:
-    """Draw the kept ratios as `ratios.svg` and `ratios.png` beside the report, where there are widths to show."""
+    """Draw the kept ratios as `ratios.svg` and `ratios.png` beside the report, if there are widths to show."""
     if evidence.space is None or evidence.best is None or evidence.uniform is None:
         return
     import vl_convert

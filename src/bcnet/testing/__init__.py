@@ -1,4 +1,4 @@
-"""Tests that extensions of `bcnet` must pass, for use from pytest."""
+"""Conformance tests for extensions of `bcnet`, for use with pytest."""
 
 from bcnet.testing.searchers import SEARCHER_CHECKS, toy_space
 

@@ -1,6 +1,6 @@
-"""Requirements on every searcher, as checks that take a way to make one.
+"""Requirements on every searcher, as checks that take a function which makes one.
 
-Example, the whole test module of a searcher of your own:
+Example, a complete test module for your searcher:
 
     import pytest
     from bcnet.testing import SEARCHER_CHECKS
@@ -9,8 +9,8 @@ Example, the whole test module of a searcher of your own:
     def test_mine(check):
         check(make_mine)
 
-`make_mine(space, budget, evaluations)` returns the searcher with that evaluation limit (fewer where its settings
-allow only certain limits). It is a function at the top level of a module, so that a second process can import it.
+`make_mine(space, budget, evaluations)` returns the searcher with that evaluation limit, or fewer if its settings allow
+only certain limits. It must be a top-level function of a module, so that another process can import it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HALF = Budget(macs=0.5)
 
 
 def toy_space(groups: int, channels: int = 32, choices: int = 8, parameters: int = 9) -> WidthSpace:
-    """A chain of `groups` convolutions, each `channels` wide at most: MACs couple neighbours, as in a plain network."""
+    """Return a chain of `groups` convolutions with up to `channels` channels; MACs couple neighbours."""
     pairs: dict[tuple[int, ...], int] = {(g, g + 1): 9 * 16 for g in range(groups - 1)}
     ends: dict[tuple[int, ...], int] = {(0,): 27 * 64}
     ends[groups - 1,] = ends.get((groups - 1,), 0) + 10
@@ -53,12 +53,12 @@ def toy_space(groups: int, channels: int = 32, choices: int = 8, parameters: int
 
 
 def smooth_score(widths: Widths) -> float:
-    """A score with an optimum inside the space that depends on every group."""
+    """Return a score with an optimum inside the space that depends on every group."""
     return float(sum(math.log(w + (3 * g) % 7) for g, w in enumerate(widths)))
 
 
 class _Counted:
-    """A score that remembers how often it was asked for what."""
+    """A score that records its calls."""
 
     def __init__(self, score: Callable[[Widths], float] = smooth_score) -> None:
         self.calls: Counter[Widths] = Counter()
@@ -81,7 +81,7 @@ def _search(
 
 
 def respects_the_budget(make: Make) -> None:
-    """Best, front and, unless the searcher says otherwise, all evaluations satisfy the budget: MACs, params, both."""
+    """Best, front and, unless `over_budget`, all evaluations satisfy the budget: MACs, params, or both."""
     space = toy_space(6)
     for budget in (_HALF, Budget(params=0.4), Budget(macs=0.5, params=0.4)):
         limits = space.feasible(budget)
@@ -103,7 +103,7 @@ def never_scores_twice(make: Make) -> None:
 
 
 def stops_at_its_limit(make: Make) -> None:
-    """No more evaluations than the searcher's limit."""
+    """There are no more evaluations than the searcher's limit."""
     space = toy_space(8)
     for evaluations in (1, 7, 100):
         searcher = make(space, _HALF, evaluations)
@@ -113,13 +113,13 @@ def stops_at_its_limit(make: Make) -> None:
 
 
 def same_seed_same_result(make: Make) -> None:
-    """Two searches of one seed agree in every evaluation."""
+    """Two searches with one seed agree in every evaluation."""
     space = toy_space(6)
     assert _search(make, space, _HALF, 120, seed=3) == _search(make, space, _HALF, 120, seed=3)
 
 
 def same_result_in_another_process(make: Make) -> None:
-    """A fresh interpreter makes the same evaluations in the same order."""
+    """Another interpreter makes the same evaluations in the same order."""
     here = [list(c.widths) for c in _search(make, toy_space(6), _HALF, 120, seed=3).evaluations]
     path, module = _importable(make)
     command = (
@@ -135,7 +135,7 @@ def same_result_in_another_process(make: Make) -> None:
 
 
 def _importable(make: Make) -> tuple[str, str]:
-    """The folder and name under which another process imports the module of `make`."""
+    """Return folder and name under which another process imports the module of `make`."""
     module = sys.modules[make.__module__]
     assert module.__file__ is not None, "make is a function at the top level of a module"
     path = Path(module.__file__)
@@ -143,7 +143,7 @@ def _importable(make: Make) -> tuple[str, str]:
 
 
 def takes_equal_scores(make: Make) -> None:
-    """A constant score ends the search as any other, with the cheapest candidate met as the best one."""
+    """A constant score ends the search normally, with the cheapest candidate as the best one."""
     result = _search(make, toy_space(5), _HALF, 100, lambda _: 1.0)
     inside = [c for c in result.evaluations if result.budget.admits(c.cost)]
     assert result.best.cost.macs == min(c.cost.macs for c in inside)
@@ -151,7 +151,7 @@ def takes_equal_scores(make: Make) -> None:
 
 
 def names_the_widths_of_a_bad_score(make: Make) -> None:
-    """NaN, infinity, what is no number, and exceptions of the score become a SearchError that names the widths."""
+    """NaN, infinity, non-numbers and exceptions of the score become a SearchError that names the widths."""
     space = toy_space(5)
 
     def fail(_: Widths) -> float:
@@ -187,7 +187,7 @@ def refuses_an_infeasible_budget(make: Make) -> None:
 
 
 def finds_all_of_a_handful(make: Make) -> None:
-    """A budget that admits only a handful of many candidates: all of them are found (by an exhaustive searcher)."""
+    """If a budget admits only a few of many candidates, an exhaustive searcher finds all of them."""
     space = toy_space(10)
     low = list(space.narrowest)
     one_wider = [tuple(space.groups[g].choices[1] if h == g else w for h, w in enumerate(low)) for g in range(10)]
@@ -202,7 +202,7 @@ def finds_all_of_a_handful(make: Make) -> None:
 
 
 def finds_all_of_a_small_space(make: Make) -> None:
-    """Fewer candidates than evaluations: the search ends, with every one found (by an exhaustive searcher)."""
+    """With fewer candidates than evaluations, an exhaustive searcher ends having found every one."""
     space = toy_space(3, choices=4)
     limits = space.feasible(_HALF)
     everything = product(*(group.choices for group in space.groups))
@@ -212,21 +212,21 @@ def finds_all_of_a_small_space(make: Make) -> None:
 
 
 def takes_one_group(make: Make) -> None:
-    """A space of one group."""
+    """A space with one group works."""
     space = toy_space(1, channels=64, choices=20)
     result = _search(make, space, _HALF, 60, lambda widths: float(widths[0]))
     assert result.best.widths == (32,)
 
 
 def takes_150_groups(make: Make) -> None:
-    """A space of 150 groups of 20 choices."""
+    """A space with 150 groups of 20 choices works."""
     space = toy_space(150, channels=64, choices=20)
     result = _search(make, space, _HALF, 60)
     assert result.budget.admits(result.best.cost)
 
 
 def replays_from_a_store(make: Make) -> None:
-    """A search resumed from any prefix of its evaluations gives the same result, scoring only what is missing."""
+    """A search resumed from any prefix of its evaluations gives the same result, scoring only the missing ones."""
     space = toy_space(5)
     whole = _search(make, space, _HALF, 90, seed=1)
     with tempfile.TemporaryDirectory() as folder:
@@ -242,7 +242,7 @@ def replays_from_a_store(make: Make) -> None:
 
 
 def keeps_the_front(make: Make) -> None:
-    """Best and front are those of all evaluations within the budget; hypervolumes never fall."""
+    """Best and front are those of all feasible evaluations, and hypervolumes never decrease."""
     space = toy_space(6)
     result = _search(make, space, _HALF, 150)
     inside = [c for c in result.evaluations if result.budget.admits(c.cost)]

@@ -1,4 +1,4 @@
-"""A page that shows runs while they go on, for `bcnet watch`. It reads run directories and writes nothing."""
+"""A live page of runs, for `bcnet watch`. It reads run directories and writes nothing."""
 
 from bcnet.watch.server import serve
 

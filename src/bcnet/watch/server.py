@@ -1,8 +1,8 @@
-"""The server of the page: a few addresses that are read, none that changes anything.
+"""Server of the live page, with read-only addresses.
 
-A run is shown as its report, which a browser loads again while the run goes on. Whoever may use this machine may look
-at 127.0.0.1. Any other address is for whoever has the token in its link; a cookie keeps it from then on. Pages that
-other sites make a browser fetch under a name of theirs are refused by that name.
+A run is shown as its report, which the browser reloads while the run is active. On 127.0.0.1 every user of the machine
+has access. On other addresses a token in the link is required; a cookie stores it. Requests under a foreign host name,
+which other sites can cause, are refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COOKIE = "bcnet_token"
 _LOCAL_NAMES = ["127.0.0.1", "localhost", "[::1]"]
 _REFRESH = 5  # seconds
 _HEADERS = {
-    # Vega compiles its expressions; reports hold their scripts themselves. Nothing comes from or goes to elsewhere.
+    # Vega compiles expressions; reports contain their scripts. Nothing is loaded from or sent to other hosts.
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "script-src 'self' 'unsafe-inline' 'unsafe-eval'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -49,13 +49,13 @@ def serve(runs: Sequence[Path], host: str, port: int, on_ready: Callable[[str], 
     """Serve the page about `runs` until the process is stopped.
 
     Args:
-        runs: Run directories; one that does not exist yet is waited for.
-        host: Address to listen on; one of another machine's view needs the token that the link has.
-        port: 0 takes one that is free.
-        on_ready: Receives the link once the server answers.
+        runs: run directories; missing ones are waited for.
+        host: address to listen on; other addresses than the loopback require the token in the link.
+        port: port; 0 takes a free one.
+        on_ready: called with the link once the server responds.
 
     Raises:
-        BCNetError: the address is not one of this machine, or the port is taken.
+        BCNetError: the address is not one of this machine, or the port is in use.
     """
     listening = _listen(host, port)
     token = None if _is_loopback(host) else secrets.token_urlsafe(16)
@@ -65,7 +65,7 @@ def serve(runs: Sequence[Path], host: str, port: int, on_ready: Callable[[str], 
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it answers: Ctrl-C before that would leave its start unfinished."""
+    """A server that reports when it responds, since Ctrl-C before that would interrupt its start."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -78,7 +78,7 @@ class _Server(uvicorn.Server):
 
 
 def application(runs: Sequence[Path], token: str | None = None) -> Starlette:
-    """Return the server as an ASGI application; with a token, whoever asks has to know it."""
+    """Return the server as an ASGI application; with `token`, requests require it."""
     guard = Middleware(_Token, token=token) if token else Middleware(TrustedHostMiddleware, allowed_hosts=_LOCAL_NAMES)
     pages = _Pages(tuple(runs))
     return Starlette(
@@ -93,7 +93,7 @@ def application(runs: Sequence[Path], token: str | None = None) -> Starlette:
 
 
 class _Pages:
-    """The pages about the runs. What takes time is done in threads."""
+    """Pages about the runs. Slow work is done in threads."""
 
     def __init__(self, runs: tuple[Path, ...]) -> None:
         self._runs = runs
@@ -117,14 +117,14 @@ class _Pages:
 
 
 def _run_page(run: Path) -> str:
-    """The report of a run, or its status where there is none yet; loaded again while the run is not finished."""
+    """Return the report of a run, or its status if there is none; reloaded while the run is not finished."""
     try:
         status = read_status(run) if run.exists() else None
         lines = [f"{run}: waiting for the run to start"] if status is None else list(status_lines(status))
         if status is None or status.state in ("empty", "damaged"):
             return _plain_page(_status(lines), refresh=True)
         page = report_page(read_evidence(run))
-    except (BCNetError, OSError) as error:  # what is being written, replaced or removed is read again the next time
+    except (BCNetError, OSError) as error:  # files being written, replaced or removed are read again next time
         return _plain_page(_status([str(error)]), refresh=True)
     if status.state in ("finished", "in part"):
         return page
@@ -156,7 +156,7 @@ def _no_content(request: Request) -> Response:
 
 
 class _Headers(BaseHTTPMiddleware):
-    """Headers of every answer, for browsers."""
+    """Sets security headers of every response."""
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         response = await call_next(request)
@@ -165,7 +165,7 @@ class _Headers(BaseHTTPMiddleware):
 
 
 class _Token(BaseHTTPMiddleware):
-    """Lets in who has the token, in the link or in the cookie that the link sets."""
+    """Requires the token, in the link or in the cookie that the link sets."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         super().__init__(app)
@@ -201,7 +201,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _name(host: str) -> str:
-    """Return what other machines, or this one, call the address."""
+    """Return the name under which other machines, or this one, reach the address."""
     if host in ("0.0.0.0", "::"):
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host
