@@ -1,4 +1,4 @@
-"""Ctrl-C in a search from Python ends with one sentence, and the same call goes on."""
+"""Ctrl-C in a search from Python ends with one sentence, and the same call resumes."""
 
 import signal
 import subprocess
@@ -33,7 +33,7 @@ def test_ctrl_c_ends_a_script_with_one_sentence(tmp_path):
         time.sleep(0.1)
     job.send_signal(signal.SIGINT)
     _, said = job.communicate(timeout=60)
-    assert said.strip() == f"Stopped. What is finished is kept in {run}: the same call goes on with it."
+    assert said.strip() == f"Stopped. Finished work is kept in {run}; the same call resumes it."
     assert job.returncode in (130, -signal.SIGINT)
     assert bcnet.Run.open(run).status.state == "stopped"
 

@@ -110,7 +110,7 @@ def test_an_unfinished_run_has_a_report_of_what_there_is(finished, tmp_path):
     (tmp_path / "settings.json").write_bytes((finished[0] / "settings.json").read_bytes())
     outcome = run("report", tmp_path)
     assert outcome.exit_code == 0
-    assert "The run is not finished; what there is so far is in the report" in outcome.output
+    assert "The run is not finished; the report shows its state so far" in outcome.output
     assert "has not traced its network yet" in (tmp_path / "report.html").read_text()
 
 
@@ -201,7 +201,7 @@ def test_a_stop_says_what_is_kept_and_the_run_goes_on(tmp_path, sent, code):
         os.kill(process.pid, sent)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == code, errors
-    assert "Run the same command to go on" in errors
+    assert "Run the same command to resume" in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "run" / "result.json").exists()
     outcome = run(*command[5:])

@@ -106,7 +106,7 @@ def test_a_stop_says_what_is_kept(tmp_path, capsys):
     code, text = ending(command, capsys)
     assert code == 143
     assert f"kept in {tmp_path}: supernet, every scored candidate" in text
-    assert "Run the same command to go on" in text
+    assert "Run the same command to resume" in text
 
 
 def test_quoted_text_cannot_steer_the_terminal(capsys):

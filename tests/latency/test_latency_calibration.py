@@ -353,7 +353,7 @@ def test_networks_are_prepared_once_however_often_they_are_timed(monkeypatch):
 
 def test_a_busy_machine_is_told_of_instead_of_a_number(monkeypatch, space):
     clock = Clock(monkeypatch, space, noise=lambda: 1.3)
-    with pytest.raises(BudgetError, match=r"they lie 30% apart, after 3 tries: the machine is too busy"):
+    with pytest.raises(BudgetError, match=r"they differ by 30%, after 3 tries: the machine is too busy"):
         measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
     assert len(clock.batches) == 3
     noises = iter([1.3] * calibration.FIRST + [1.0] * 1000)

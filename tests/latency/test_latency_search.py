@@ -342,7 +342,7 @@ def test_a_stopped_calibration_says_where_its_times_are(tmp_path, monkeypatch):
     monkeypatch.setattr("bcnet.latency.measurement.measure_networks", stopped)
     found = CliRunner().invoke(app, ["calibrate", "resnet_digits", "--out", str(tmp_path / "device.json")])
     assert found.exit_code == 130
-    assert "device.json.unfinished. Run the same command to go on." in found.stderr.replace("\n", "")
+    assert "device.json.unfinished. Run the same command to resume." in found.stderr.replace("\n", "")
     assert not (tmp_path / "device.json").exists()
 
 

@@ -104,7 +104,7 @@ def test_random_takes_the_best_of_short_trainings(searched, tmp_path):
     assert not list((tmp_path / "checkpoints").glob("trial*"))
     page = (tmp_path / "report.html").read_text()
     assert "scored by a short training of its own" in page
-    assert "in the search, not asked again on fresh images." in page
+    assert "in the search, not scored again on fresh images." in page
     card = bcnet.export_run(tmp_path, TinyNetwork, format="safetensors").path.parent.parent / "model_card.md"
     assert "Best of 3 random networks after 1 epoch each;" in card.read_text()
 

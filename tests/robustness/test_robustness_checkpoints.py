@@ -89,7 +89,7 @@ def test_the_end_is_the_same_whatever_happened_to_a_checkpoint(runs, tmp_path, h
     harm(folder / "checkpoints" / "searched.safetensors", runs)
     tiny_search(folder, report=True)
     assert traces(folder) == runs["whole"]
-    told = [record.message for record in caplog.records if "going on from the checkpoint before it" in record.message]
+    told = [record.message for record in caplog.records if "resuming from the checkpoint before it" in record.message]
     assert len(told) == (1 if harm in BAD else 0)
     assert all("searched.safetensors" in message for message in told)
 

@@ -106,7 +106,7 @@ def test_what_a_loader_hides_is_said(tmp_path):
     data = (DataLoader(Hidden(), 16), *loaders(training())[1:])
     notes = Notes()
     tiny_search(tmp_path / "run", data=data, method=bcnet.Uniform(), reporter=notes)
-    assert any("the train loader's cannot be seen" in note for note in notes.notes)
+    assert any("the train loader's are not visible" in note for note in notes.notes)
     assert tensors_behind(data[0]) is None
     whole = TensorDataset(*training())
     assert not torch.equal(tensors_behind(DataLoader(Subset(whole, [1, 2])))[0], tensors_behind(whole)[0][:2])

@@ -82,7 +82,7 @@ def test_a_part_that_came_to_its_end_is_not_stopped(run, ended, state):
     assert read_status(run).state == state
     told = CliRunner().invoke(app, ["status", str(run)]).output
     assert f"{run}: {state} since" in told.replace("\n", "")
-    assert ("more can go on from it" in told) == (state == "in part")
+    assert ("the run can be continued" in told) == (state == "in part")
 
 
 def test_an_end_that_nothing_is_known_of_stays_unknown(held):

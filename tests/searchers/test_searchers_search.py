@@ -210,7 +210,7 @@ def test_evolution_ascends():
 def test_a_budget_that_limits_nothing_is_noted():
     space = toy_space(3, choices=4)
     found = search_widths(space, lambda widths: 0.0, Budget(macs=1.0), searcher=Random(evaluations=2))
-    assert found.notes == ("the budget 1x MACs limits nothing: the widest network of the space holds it",)
+    assert found.notes == ("the budget 1x MACs is not binding: the full-width network already satisfies it",)
     assert search_widths(space, lambda widths: 0.0, HALF, searcher=Random(evaluations=2)).notes == ()
 
 

@@ -114,10 +114,10 @@ def test_a_search_takes_a_folder_of_sounds_and_says_how_they_become_inputs(tmp_p
     assert outcome.network is not None
     said = " ".join(notes.notes)
     assert "180 frames of 61 WAV files" in said
-    assert "1 are shorter than a frame and left out" in said
+    assert "1 are shorter than a frame and ignored" in said
     finished = FinishedRun.read(tmp_path / "run", Listener)
     assert finished.input.shape == (64,)
-    assert "Inputs were prepared so: mono, 4,000 samples a second, frames of 64 samples, each less" in model_card(
+    assert "Preparation of inputs: mono, 4,000 samples a second, frames of 64 samples, each standardised" in model_card(
         finished, []
     )
 

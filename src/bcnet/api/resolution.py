@@ -43,7 +43,7 @@ _NOT_FROM_TRAINED = (
     "The model comes with trained weights. Final networks do not start from them (start={0!r}); start='pretrained' "
     "(--start pretrained) fine-tunes them."
 )
-_TOO_NARROW = "The model comes with trained weights, which a space wider than the model has no use for."
+_TOO_NARROW = "The model comes with trained weights, which a space wider than the model cannot use."
 
 
 def resolve(

@@ -165,7 +165,7 @@ def told_when_stopped(path: Path) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         if type(stop) is not KeyboardInterrupt:  # subclasses have their own handler (SIGTERM)
             raise
-        kept = f"Stopped. What is finished is kept in {path}: the same call goes on with it."
+        kept = f"Stopped. Finished work is kept in {path}; the same call resumes it."
         begun = (path / names.SETTINGS).exists()
         raise in_one_sentence(kept if begun else "Stopped before anything was written.") from None
 

@@ -22,10 +22,10 @@ from bcnet.cli.endings import (
 _HELP = """
 Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
 
-Narrow networks that start from the trained original are trained for a short while, and a model of their scores proposes
-the next ones; or, as in the paper, an evolutionary search scores thousands of widths on one supernet that shares its
-weights among all. The best network within the budget is trained, and compared with the original and with a uniformly
-narrowed one of the same cost.
+Narrow networks that start from the trained original are trained briefly, and a model of their scores proposes the next
+ones. Alternatively, as in the paper, an evolutionary search scores thousands of widths on one supernet that shares its
+weights between all of them. The best network within the budget is trained, and compared with the original and with a
+uniformly narrowed network of the same cost.
 
 A run lives in one directory. The same command on the same directory resumes it.
 
@@ -86,7 +86,7 @@ def _say_version(asked: bool) -> None:
 
 def _program(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of the program itself; the help is `_HELP`."""

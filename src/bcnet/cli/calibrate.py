@@ -24,11 +24,11 @@ from bcnet.cli.options import (
 HELP = """
 Time networks of MODEL with random widths on an engine, and fit a model that predicts the latency of any widths.
 
-Some tens of whole networks are timed, in turns, until the error on networks that the fit has not seen is small. The
-file is for `bcnet search --budget latency=2ms --latency-model FILE`; without one a search calibrates by itself.
+Some tens of whole networks are timed, in turns, until the error on unseen networks is small. Use the file in
+`bcnet search --budget latency=2ms --latency-model FILE`; without it a search calibrates first.
 
-For a device that is not this machine, --bundle writes the networks as files of the engine with a script that times
-them there; --from reads its times, or those of any other source: a CSV with the columns widths and milliseconds.
+For another device, --bundle writes the networks as files of the engine with a script that times them there. --from
+reads its times, or those of any other source: a CSV with the columns widths and milliseconds.
 
 Examples:
 
@@ -47,7 +47,7 @@ def calibrate(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
     ] = None,
-    named: Annotated[str | None, typer.Option("--model", help="The same, as other commands take it.")] = None,
+    named: Annotated[str | None, typer.Option("--model", help="Same as MODEL.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
     engine: Annotated[
         str | None,
@@ -60,7 +60,7 @@ def calibrate(
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
     input_: InputShape = None,
     bundle: Annotated[Path | None, typer.Option(help="A new folder for networks and a script to time them.")] = None,
-    times: Annotated[Path | None, typer.Option("--from", help="Times of another device, a CSV.")] = None,
+    times: Annotated[Path | None, typer.Option("--from", help="CSV of times from another device.")] = None,
     seed: Seed = None,
     image_size: ImageSize = None,
     num_choices: NumChoices = None,
@@ -116,7 +116,7 @@ def _describe_kept(out: Path) -> str:
     times = unfinished_path(out)
     if not times.exists():
         return "Stopped before the first networks were timed."
-    return f"Stopped. What was timed is kept in {times}. Run the same command to go on."
+    return f"Stopped. Finished times are kept in {times}. Run the same command to resume."
 
 
 def _tell(measure: Any, space: Any, out: Path | None) -> None:
@@ -135,4 +135,4 @@ def _tell(measure: Any, space: Any, out: Path | None) -> None:
     steps = multiples(space, found)
     counts = {step: list(steps.values()).count(step) for step in sorted(set(steps.values()))}
     said = ", ".join(f"{step} for {count} groups" for step, count in counts.items())
-    typer.echo(f"Multiples that pay (--multiple-of auto): {said}. Written to {out}.")
+    typer.echo(f"Fast multiples (--multiple-of auto): {said}. Written to {out}.")

@@ -136,8 +136,8 @@ def kept_in_run(run: Path) -> str:
     kept = [s.name for s in (record.stages if record is not None else ()) if s.file and (run / s.file).exists()]
     parts = ", ".join((*map(stage_title, kept), "every scored candidate"))
     return (
-        f"Stopped. Finished and kept in {run}: {parts}. Of the training at hand "
-        "at most the part since its last checkpoint is done again. Run the same command to go on."
+        f"Stopped. Finished and kept in {run}: {parts}. At most the training "
+        "since the last checkpoint is repeated. Run the same command to resume."
     )
 
 

@@ -18,7 +18,7 @@ from rich.markdown import Markdown
 from bcnet.cli.endings import guard, refuse
 
 HELP = """
-Show a page of the documentation, or which pages there are.
+Show a page of the documentation, or list the pages.
 
 Examples:
 
@@ -78,8 +78,7 @@ def _methods() -> str:
 
     page = [
         "# Methods",
-        "How widths are found: `--method NAME:key=value,key=value` on the command line, `method=Class(key=value)` in "
-        "Python.",
+        "Search methods: `--method NAME:key=value,key=value` on the command line, `method=Class(key=value)` in Python.",
     ]
     for name, kind in methods.METHODS.items():
         page += [f"## {name}", f"In Python `bcnet.{kind.__name__}`. {inspect.getdoc(kind)}"]

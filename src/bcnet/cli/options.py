@@ -19,16 +19,16 @@ Data = Annotated[
 ]
 Task = Annotated[
     str | None,
-    typer.Option(help="What it is trained for: segmentation:classes=21, ..., or package.module:factory."),
+    typer.Option(help="Training task: segmentation:classes=21, ..., or package.module:factory."),
 ]
 Out = Annotated[Path | None, typer.Option(help="Run directory, new or to resume.")]
 BudgetText = Annotated[
     str | None,
-    typer.Option(help="Most MACs: a ratio (0.5) or a count (150M); several measures as macs=0.5,memory=320KiB."),
+    typer.Option(help="Limit on MACs: a ratio (0.5) or a count (150M); several limits as macs=0.5,memory=320KiB."),
 ]
-ParamsBudget = Annotated[str | None, typer.Option(help="Most parameters, as well or instead: a ratio or a count.")]
+ParamsBudget = Annotated[str | None, typer.Option(help="Limit on parameters: a ratio or a count.")]
 LatencyFile = Annotated[
-    Path | None, typer.Option(help="What `bcnet calibrate` wrote, for a budget of latency=2ms; else measured first.")
+    Path | None, typer.Option(help="File of `bcnet calibrate`, for a latency limit (default: measure first).")
 ]
 InputShape = Annotated[
     list[str] | None,
@@ -41,7 +41,7 @@ STARTS = ("scratch", "original", "pretrained", "supernet")
 MethodText = Annotated[
     str | None,
     typer.Option(
-        help=f"How widths are found: {', '.join(METHOD_NAMES)}, or package.module:Class; with fields as "
+        help=f"Search method: {', '.join(METHOD_NAMES)}, or package.module:Class; with fields as "
         "bcnet:epochs=8,generations=20. [default: trainings]",
         metavar="NAME[:KEY=VALUE,...]",
         autocompletion=lambda: list(METHOD_NAMES),
@@ -50,14 +50,14 @@ MethodText = Annotated[
 Effort = Annotated[
     str | None,
     typer.Option(
-        help="What the method trainings may cost: small, medium or large, about 1, 3 or 10 trainings of the original.",
+        help="Cost of the method trainings: small, medium or large, about 1, 3 or 10 trainings of the original.",
         autocompletion=lambda: list(EFFORTS),
     ),
 ]
 Start = Annotated[
     str | None,
     typer.Option(
-        help="What networks start from: scratch, original (once it is trained), pretrained or supernet.",
+        help="Initial weights of networks: scratch, original (after its training), pretrained or supernet.",
         autocompletion=lambda: list(STARTS),
     ),
 ]
@@ -65,18 +65,18 @@ Until = Annotated[
     str | None,
     typer.Option(help="Stop early: prior, widths or network.", autocompletion=lambda: ["prior", "widths", "network"]),
 ]
-Reuse = Annotated[list[Path] | None, typer.Option(help="Another run: what it has finished and shares; repeatable.")]
+Reuse = Annotated[list[Path] | None, typer.Option(help="Run whose finished, shared stages are reused; repeatable.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of every random draw. [default: 0]", show_default=False)]
 ImageSize = Annotated[
-    int | None, typer.Option(help="Height and width of the images, where not the model's usual ones.")
+    int | None, typer.Option(help="Height and width of the images (default: the model's usual size).")
 ]
 NumChoices = Annotated[
     int | None,
-    typer.Option(help="Widths each group may take. [default: 20]", rich_help_panel=SPACE, show_default=False),
+    typer.Option(help="Number of widths per group. [default: 20]", rich_help_panel=SPACE, show_default=False),
 ]
 MinRatio = Annotated[
     float | None,
-    typer.Option(help="Smallest width over the full width of its group. [default: 0]", rich_help_panel=SPACE),
+    typer.Option(help="Smallest width, as a share of the full width. [default: 0]", rich_help_panel=SPACE),
 ]
 MinWidth = Annotated[
     list[str] | None,
@@ -88,7 +88,7 @@ MinWidth = Annotated[
 MultipleOf = Annotated[
     str | None,
     typer.Option(
-        help="Make widths multiples of this; fast: of 8 or 4 (default); auto: by a calibration.",
+        help="Width multiple: a number; fast: 8 or 4 (default); auto: from a calibration.",
         rich_help_panel=SPACE,
     ),
 ]
@@ -100,7 +100,7 @@ Only = Annotated[
     list[str] | None, typer.Option(help="Search only these layers, by pattern; repeatable.", rich_help_panel=SPACE)
 ]
 Widen = Annotated[
-    float | None, typer.Option(help="Widest widths over the model's own, up to 4. [default: 1]", rich_help_panel=SPACE)
+    float | None, typer.Option(help="Largest width over the model's, up to 4. [default: 1]", rich_help_panel=SPACE)
 ]
 RecipeName = Annotated[
     str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
@@ -123,7 +123,7 @@ Precision = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes that decode images in files; 0: none beside the run.", rich_help_panel=MACHINE),
+    typer.Option(help="Processes that decode image files; 0: the main process.", rich_help_panel=MACHINE),
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads.", rich_help_panel=MACHINE)]
 AtOnce = Annotated[
@@ -132,7 +132,7 @@ AtOnce = Annotated[
         help="Candidates trained at once, by a thread each (small networks: all threads).", rich_help_panel=MACHINE
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda (the best there is).", rich_help_panel=MACHINE)]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: the best available).", rich_help_panel=MACHINE)]
 Option = Annotated[
     list[str] | None,
     typer.Option(
@@ -145,7 +145,7 @@ CheckpointSeconds = Annotated[float, typer.Option(help="Most training to lose wh
 Log = Annotated[
     str,
     typer.Option(
-        help="Progress: auto, bars, lines, json (a line an event) or quiet.",
+        help="Progress: auto, bars, lines, json (one line per event) or quiet.",
         rich_help_panel=MACHINE,
         autocompletion=lambda: ["auto", "bars", "lines", "json", "quiet"],
     ),
@@ -154,7 +154,7 @@ WithTensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Write scalars to OUT/tensorboard.", rich_help_panel=MACHINE)
 ]
 Allocator = Annotated[
-    str, typer.Option(help="keep lets glibc keep freed memory, system leaves it alone.", rich_help_panel=MACHINE)
+    str, typer.Option(help="keep: glibc keeps freed memory; system: unchanged.", rich_help_panel=MACHINE)
 ]
 Primitives = Annotated[
     int | None,

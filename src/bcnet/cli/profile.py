@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bcnet.space import WidthSpace
 
 HELP = """
-Show what can be searched in MODEL: width groups, their choices, costs, and what is pinned at full width and why.
+Show the searchable widths of MODEL: groups, choices, costs, and pinned dimensions with the reasons.
 
 Examples:
 
@@ -45,7 +45,7 @@ Examples:
 
   bcnet profile mymodels:Listener --input 1x16000
 
-  bcnet profile mymodels:Reader --input 3x64x64 --input 128:int64     (a picture and tokens)
+  bcnet profile mymodels:Reader --input 3x64x64 --input 128:int64     (an image and tokens)
 """
 
 
@@ -54,9 +54,9 @@ def profile(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
     ] = None,
-    named: Annotated[str | None, typer.Option("--model", help="The same, as other commands take it.")] = None,
+    named: Annotated[str | None, typer.Option("--model", help="Same as MODEL.")] = None,
     widths: Annotated[
-        str | None, typer.Option(help="What would they cost? Numbers, a file, a run, or published:VARIANT.")
+        str | None, typer.Option(help="Widths whose cost is shown: numbers, a file, a run, or published:VARIANT.")
     ] = None,
     latency_model: LatencyFile = None,
     list_: Annotated[bool, typer.Option("--list", help="List the names of models, data sets and recipes.")] = False,

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 HELP = """
 List the recipes, with the results that the paper reports for them beside those measured here.
 
-A recipe says how a network, and its supernet, are trained. `bcnet search` takes the one that suits model and data, or
---recipe NAME, or --recipe FILE.yaml of your own; --set key=value changes it. Ours are the finished runs recorded as CSV
-in --results.
+A recipe has the training settings of a network and its supernet. `bcnet search` uses the default for model and data, or
+--recipe NAME, or your own --recipe FILE.yaml; --set key=value changes it. Results measured here are those of finished
+runs, read from the CSV files in --results.
 
 Examples:
 

@@ -16,12 +16,12 @@ from bcnet.run import names
 EXPORT_HELP = """
 Write the network that RUN found in another format, checked there against PyTorch, with a model card.
 
-The file takes batches of any size, unless --batch or the network's code fixes it. By default it takes what the network
-was trained on, normalised images; with --with-normalisation it takes images in [0, 1] and normalises them itself, with
---bytes the bytes that a decoder of images gives. model_card.md in RUN says all of it, with the figures of the run.
+The file takes batches of any size, unless --batch or the network's code fixes it. By default it takes normalised
+images, as in training. With --with-normalisation it takes images in [0, 1], and with --bytes the bytes of an
+image decoder; it then normalises them. model_card.md in RUN describes the file, with the figures of the run.
 
---push gives the file, the card and the architecture to the Hugging Face hub, with your own token and never unasked. A
-repository made by it is private unless --public is given.
+--push uploads the file, the card and the architecture to the Hugging Face hub with your own token. A repository that it
+creates is private unless --public is given.
 
 Examples:
 
@@ -35,9 +35,9 @@ Examples:
 LATENCY_HELP = """
 Time the original, the Uniform and the searched network of RUN against each other on this device.
 
-After a warm-up every round times each network once, in a rotating order, so that what the machine does meanwhile falls
-on all alike. The table shows medians and quartiles; latency.json in RUN keeps them. The searched widths rounded to
-multiples of 8 are timed too, and a sentence says whether that pays here.
+After a warm-up every round times each network once, in a rotating order, so that disturbances affect all networks
+alike. The table shows medians and quartiles; they are stored in latency.json in RUN. The searched widths rounded to
+multiples of 8 are timed too, and a sentence says whether they are faster here.
 
 Examples:
 
@@ -51,8 +51,7 @@ Examples:
 REPORT_HELP = """
 Write report.html of a run and show its result; of several runs, write one page that compares them.
 
-The page needs nothing but a browser: no network, no other file. A run that is not finished gives a page about what
-there is so far, and says what is missing.
+The page needs only a browser: no network, no other file. The page of an unfinished run names the missing parts.
 
 Examples:
 
@@ -65,7 +64,7 @@ _NAMES = {"uniform": "Uniform", "rounded": "searched, multiples of 8"}
 Run = Annotated[Path, typer.Argument(help="Run directory.")]
 Model = Annotated[
     str | None,
-    typer.Option(help="package.module:factory of the full network, where the run was given an object, not a name."),
+    typer.Option(help="package.module:factory of the full network, if the run was given an object."),
 ]
 
 
@@ -88,7 +87,7 @@ def report(
     if (runs[0] / names.RESULT).exists():
         _show_run(runs[0])
     else:
-        typer.echo(f"The run is not finished; what there is so far is in the report: {written}")
+        typer.echo(f"The run is not finished; the report shows its state so far: {written}")
 
 
 def _show_run(run: Path) -> None:
@@ -127,9 +126,7 @@ def export(
         ),
     ] = None,
     opset: Annotated[int | None, typer.Option(help="Version of ONNX's operators (default: the exporter's).")] = None,
-    batch: Annotated[
-        int | None, typer.Option(help="Inputs that the file takes at once; any number where it is left out.")
-    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Inputs that the file takes at once (default: any number).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads for the times.")] = 1,
     model: Model = None,
     push: Annotated[str | None, typer.Option(help="ORG/NAME on the Hugging Face hub to upload to.")] = None,
@@ -174,7 +171,7 @@ def latency(
     ] = "torch",
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 1,
-    rounds: Annotated[int, typer.Option(help="How often each network is timed.")] = 50,
+    rounds: Annotated[int, typer.Option(help="Number of times each network is timed.")] = 50,
     device: Annotated[str, typer.Option(help="cpu or cuda, for torch.")] = "cpu",
     model: Model = None,
 ) -> None:

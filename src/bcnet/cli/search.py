@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 HELP = """
 Search the widths of MODEL under a budget, train the found network, and compare it.
 
-Stages: the original, the search, then the Uniform and the searched network trained alike. The run directory ends with
-result.json, final.safetensors, report.html and ratios.svg. Stopped at any moment, the same command resumes it; with
-other settings the directory is refused. Several processes share the work when torchrun starts them: torchrun
+Stages: the original, the search, then the Uniform and the searched network with the same training. At the end the run
+directory has result.json, final.safetensors, report.html and ratios.svg. If the run is stopped, the same command
+resumes it; with other settings the directory is refused. Processes started by torchrun share the work: torchrun
 --nproc-per-node 8 -m bcnet search ...
 
 MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
@@ -71,10 +71,10 @@ that code, installed or in the current folder. DATA is digits, cifar10, imagefol
 parquet:PATH or hf:ORG/NAME.
 
 The default method scores candidates by short trainings that start from the trained original, or from --pretrained.
---effort small, medium or large says what that costs. --method bcnet is the method of the paper, on a supernet: bcnet
-help methods has all methods with their fields.
+--effort small, medium or large sets the cost. --method bcnet is the paper's method, on a supernet; bcnet help methods
+lists all methods with their fields.
 
-A FILE.yaml says the same as the options; --print-settings writes one, and options given beside it come first.
+A FILE.yaml replaces the options; --print-settings writes one, and options given with it take precedence.
 
 Examples:
 
@@ -94,7 +94,7 @@ Examples:
 
 @guard
 def search(
-    file: Annotated[Path | None, typer.Argument(help="A run as YAML: what the options below say.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="A run as YAML, in place of the options below.")] = None,
     model: Model = None,
     data: Data = None,
     task: Task = None,
@@ -133,11 +133,11 @@ def search(
     primitives: Primitives = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Show what the run would take in time, memory and disk; write nothing."),
+        typer.Option("--dry-run", help="Show the time, memory and disk space of the run; write nothing."),
     ] = False,
     all_settings: Annotated[bool, typer.Option("--all", help="With --dry-run: show every setting.")] = False,
     print_settings: Annotated[
-        bool, typer.Option("--print-settings", help="Write the run as a YAML file to standard output, and do nothing.")
+        bool, typer.Option("--print-settings", help="Write the run as YAML to standard output, without running it.")
     ] = False,
 ) -> None:
     """Implement the command; the help is `HELP`."""
@@ -229,11 +229,11 @@ def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:
     lines = [
         *(found.estimate.lines() if found.estimate is not None else ["Every stage of this run is finished."]),
         *([found.threads_text] if found.threads_text else []),
-        f"Training: {describe_training(found.settings)}. With fewer --epochs a run takes as many times less.",
+        f"Training: {describe_training(found.settings)}. The time is proportional to --epochs.",
         f"Disk: about {size(found.disk)} at most, {size(found.disk_free)} free.",
         f"Space: {len(space.groups)} width groups, {space.reference.macs:,} MACs at full width, "
         f"{space.cost(space.narrowest).macs:,} at the narrowest; {len(space.fixed)} dimensions pinned "
-        "(bcnet profile says why).",
+        "(bcnet profile shows why).",
         "Nothing was written." if all_settings else "Nothing was written. --all shows every setting.",
     ]
     for line in lines:

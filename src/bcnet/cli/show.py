@@ -70,7 +70,7 @@ def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
         show_result(console, outcome.result, folder)
         return
     space = outcome.space
-    go_on = "Go on: the same command without --until."
+    go_on = "To continue: the same command without --until."
     if outcome.widths is None:
         told = f"Trained the supernet of {len(space.groups)} width groups"
         if outcome.prior is not None:

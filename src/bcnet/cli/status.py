@@ -13,11 +13,11 @@ from bcnet.cli.endings import guard, refuse
 from bcnet.run.status import as_document, read_status, status_lines
 
 STATUS_HELP = """
-Say where a run is, what it has found so far, and when it will end; from any terminal, also while it runs.
+Show the state of a run, its best candidate so far, and its expected end; from any terminal, also while it runs.
 
-A run is running (a process holds its directory), stopped (the same command goes on with it), failed, finished, in part
-(what was asked for is done, as with --until prior, and more can go on from it) or damaged. The end is forecast from the
-work ahead and the speed so far, "?" where nothing is known yet.
+A run is running (a process holds its directory), stopped (the same command resumes it), failed, finished, in part
+(as far as requested, for instance with --until prior) or damaged. The end is estimated from the remaining work and
+the speed so far, "?" if unknown.
 
 Examples:
 
@@ -26,11 +26,11 @@ Examples:
   bcnet status runs/demo --json
 """
 WATCH_HELP = """
-Show runs in the browser while they go on: the report of each, loaded again every few seconds, with the stages and the
-time left. Several finished runs are compared.
+Show active runs in the browser: the report of each, reloaded every few seconds, with the stages and the remaining time.
+Several finished runs are compared.
 
-The page reads run directories and writes nothing; a directory that does not exist yet is waited for. Ctrl-C ends the
-page, and no run. Needs `pip install 'bcnet[watch]'`.
+The page reads run directories and writes nothing; it waits for a directory that does not exist yet. Ctrl-C ends the
+page, not the runs. Needs `pip install 'bcnet[watch]'`.
 
 Examples:
 
@@ -58,9 +58,9 @@ def status(
 def watch(
     runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's own needs the token that is printed.")
+        str, typer.Option(help="Address to listen on; others than the loopback require the printed token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes one that is free.", min=0, max=65535)] = _PORT,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = _PORT,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser, too.")] = False,
 ) -> None:
     """Serve the page; the help is `WATCH_HELP`."""

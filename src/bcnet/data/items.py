@@ -94,7 +94,7 @@ def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -
         DataLoader(parts[-1], _READ_BATCH, collate_fn=_collate),
         name="datasets",
         class_names=_names_of(labels) if class_names is None else tuple(class_names),
-        notes=("Items are taken as they come: nothing is normalised and nothing augmented.", *notes),
+        notes=("Items are used unchanged, without normalisation and augmentation.", *notes),
         whole=of_all,
     )
 

@@ -32,8 +32,8 @@ class Framing:
     standardised: bool = False
 
     def __str__(self) -> str:
-        rate = f"{self.rate:,} samples a second" if self.rate else "samples as they are"
-        level = "each less its mean, over its standard deviation" if self.standardised else "in [-1, 1]"
+        rate = f"{self.rate:,} samples a second" if self.rate else "without resampling"
+        level = "each standardised" if self.standardised else "in [-1, 1]"
         return f"mono, {rate}, frames of {self.shape[-1]:,} samples, {level}"
 
     def cut(self, sound: Samples, rate: int) -> Samples:

@@ -107,7 +107,7 @@ def _load_sounds(folder: Path, framing: Framing) -> Loaders:
     count = sum(map(len, recordings))
     _check_enough(count, f" frames of {framing.shape[-1]:,} samples in {len(files):,} WAV files of {str(folder)!r}")
     short = sum(len(frames) == 0 for frames in recordings)
-    left_out = f"; {short:,} are shorter than a frame and left out" if short else ""
+    left_out = f"; {short:,} are shorter than a frame and ignored" if short else ""
     # Whole recordings follow each other, so at most two of them are in two parts.
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
     inputs = torch.from_numpy(np.concatenate([recordings[number] for number in order]))

@@ -128,14 +128,14 @@ def _input(finished: FinishedRun) -> str:
     if normaliser is None:
         prepared = finished.input.preparation
         lines.append(
-            f"Inputs were prepared so: {prepared}."
+            f"Preparation of inputs: {prepared}."
             if prepared
             else "The inputs are prepared as the training loader prepared them."
         )
     else:
         if finished.input.preparation:
             lines.append(
-                f"Images were prepared so: {finished.input.preparation}. Other ways of resizing give other accuracies."
+                f"Preparation of images: {finished.input.preparation}. Another resizing may change the accuracy."
             )
         mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (normaliser.mean, normaliser.std))
         lines.append(
@@ -224,6 +224,6 @@ def _best_of_trials(settings: Settings, count: int) -> str:
 
 def _limits(result: RunResult) -> str:
     return (
-        "## Limits\n\nOne run with one seed: differences smaller than those between seeds mean nothing. The accuracy "
+        "## Limits\n\nOne run with one seed: smaller differences than between seeds are not meaningful. The accuracy "
         f"is that on the test images of {data_name(result.data)}; on other images it may be lower."
     )

@@ -68,10 +68,10 @@ class Latency:
         )
         change += f"{self.macs_ratio['searched']:.3f}x"
         if even.high < exact.low:
-            return f"Multiples of {MULTIPLE} pay here: {change}; search with --multiple-of {MULTIPLE}."
+            return f"Multiples of {MULTIPLE} are faster here: {change}; search with --multiple-of {MULTIPLE}."
         if exact.high < even.low:
-            return f"Multiples of {MULTIPLE} do not pay here: {change}."
-        return f"Multiples of {MULTIPLE} make no difference here that can be told from the spread: {change}."
+            return f"Multiples of {MULTIPLE} are not faster here: {change}."
+        return f"Multiples of {MULTIPLE} make no difference beyond the spread here: {change}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as in `latency.json`."""

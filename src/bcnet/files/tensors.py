@@ -88,7 +88,7 @@ def read_latest(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[
                 faults.append(error)
                 continue
             for fault in faults:
-                _log.warning("%s; going on from the checkpoint before it", fault)
+                _log.warning("%s; resuming from the checkpoint before it", fault)
             return found
     if faults:
         raise faults[0]

@@ -110,6 +110,6 @@ class _Pace:
 def too_busy(noise: float, when: str = "") -> BudgetError:
     """Return the error for times that are not reliable."""
     return BudgetError(
-        f"times say something where they are the same when taken again; here they lie {noise:.0%} apart{when}: the "
-        "machine is too busy to measure latencies; wait for it to be calm, or calibrate elsewhere"
+        f"times are reliable if repeated ones agree; here they differ by {noise:.0%}{when}: the "
+        "machine is too busy to measure latencies; wait until it is idle, or calibrate elsewhere"
     )

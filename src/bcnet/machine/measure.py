@@ -323,7 +323,7 @@ def main() -> int:
     taken, noise = median_and_noise(times(calls, arguments.rounds))
     typical = float(np.median(noise))
     if typical > arguments.noise:
-        print(f"times taken again lie {typical:.0%} apart: the machine is too busy; try again", file=sys.stderr)
+        print(f"repeated times differ by {typical:.0%}: the machine is too busy; try again", file=sys.stderr)
         return 1
     unfinished = arguments.out.with_name(arguments.out.name + ".tmp")
     with open(unfinished, "w", newline="", encoding="utf-8") as file:
@@ -334,7 +334,7 @@ def main() -> int:
             widths = " ".join(map(str, network["widths"]))
             rows.writerow((widths, f"{1e3 * seconds:.6g}", f"{apart:.4f}", *where))
     os.replace(unfinished, arguments.out)
-    print(f"wrote {arguments.out}; times taken again lie {typical:.1%} apart")
+    print(f"wrote {arguments.out}; repeated times differ by {typical:.1%}")
     return 0
 
 

@@ -29,7 +29,7 @@ class Balanced(Method):
     """Closed-form widths that depend on neither data nor weights (`WidthSpace.balanced`)."""
 
     name: ClassVar[str] = "balanced"
-    origin: ClassVar[str] = "The widths follow from a formula that looks at neither data nor weights."
+    origin: ClassVar[str] = "The widths follow from a formula that depends on neither data nor weights."
     narrowed: ClassVar[str] = "narrowed by a formula that balances its layers"
 
     exponent: float = Field(default=BALANCE_EXPONENT, ge=0, le=2)

@@ -20,7 +20,7 @@ class Pruned(Method):
     """
 
     name: ClassVar[str] = "pruned"
-    origin: ClassVar[str] = "The widths are what pruning left of the trained original."
+    origin: ClassVar[str] = "The widths result from pruning the trained original."
     narrowed: ClassVar[str] = "narrowed by pruning the trained original"
 
     criterion: Criterion = "magnitude"

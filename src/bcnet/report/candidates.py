@@ -54,7 +54,7 @@ def section(evidence: Evidence) -> Section:
     charts |= {"candidates": candidates_chart(evidence), "profile": profile_chart(evidence)}
     text = (
         f"Each of the {len(evidence.evaluations):,} dots is a candidate: a width for every group, "
-        f"{_describe_scores(evidence)} and mean something only beside each other. Hover or tap shows widths; a click "
+        f"{_describe_scores(evidence)} and are only comparable with each other. Hover or tap shows widths; a click "
         "shows the candidate's profile below."
     )
     method = evidence.settings.method

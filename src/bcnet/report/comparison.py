@@ -53,7 +53,7 @@ def comparison_page(evidences: Sequence[Evidence]) -> str:
     subjects = list(dict.fromkeys(e.name for e in evidences))
     title = f"{len(runs)} runs: {', '.join(subjects)}"
     top = page_heading(title) + paragraph(_headline(runs), "headline") + _list_unfinished(runs)
-    return page(title, top, sections, "Made by bcnet from the files of the runs alone.")
+    return page(title, top, sections, "Made by bcnet from the runs' files only.")
 
 
 def run_names(evidences: Sequence[Evidence]) -> list[str]:
@@ -142,7 +142,7 @@ def _trained_section(runs: Runs) -> Section:
     return Section(
         "trained",
         title,
-        figure("trained", label, "Trained to their end and looked at on the test images once."),
+        figure("trained", label, "Fully trained, and tested once."),
         {"trained": chart},
     )
 
@@ -214,7 +214,7 @@ def _widths(runs: Runs) -> list[Section]:
         tooltip=[tip("run"), tip("group"), tip("width"), tip("full", "original")],
     )
     chart = spec(points, "Kept ratio of every group in every run", rows=len(names))
-    caption = "Trained widths, or the best so far where none are trained."
+    caption = "Trained widths, or the best so far if none are trained."
     body = figure("widths", "Kept ratio of every group in every run", caption, tall=len(names) > 40)
     return [Section("widths", "Kept widths", body, {"widths": chart})]
 

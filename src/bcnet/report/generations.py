@@ -47,7 +47,7 @@ def section(evidence: Evidence) -> Section:
     else:
         come = f"{len(evidence.evaluations)} candidates in batches of {_size(settings)}"
         first = "with the balanced and the Uniform widths in it"
-        later = "Every batch has random widths too, from which the model learns; where the best stays, it knows enough."
+        later = "Every batch also has random widths, to improve the model; a best that stays needs no more."
     text = (
         f"{come}. The first, {first}, had {said(rows[0]['best'])} at best and {said(rows[0]['median'])} in the median; "
         f"the last median is {said(last['median'])}, the best of all {said(last['best'])}."

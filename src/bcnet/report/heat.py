@@ -22,11 +22,11 @@ def section(evidence: Evidence) -> Section:
     if prior is None:
         return Section("prior", _TITLE, not_yet("The prior is learnt when the supernet is trained."))
     text = (
-        "What the supernet's training losses say about each width, under the budget: the first generation of the "
-        "search is drawn from these distributions. The fuller the colour, the likelier; each row adds up to one."
+        "The width preferences in the supernet's training losses, under the budget: the first generation of the "
+        "search is drawn from these distributions. Darker is more likely; each row sums to one."
     )
     label = f"Probability of every width in each of {len(prior.rows)} groups"
-    caption = "Columns are kept ratios of the group's width; hover says the width and its potential error."
+    caption = "Columns are kept ratios of the group's width; hover shows the width and its potential error."
     if "searched" in evidence.networks:
         caption += " The dot is the width that was trained."
     rows = cells(prior)
@@ -42,11 +42,11 @@ def certificate(prior: Prior) -> Any:
     macs = expected_macs(prior)
     facts = {
         "least expected error found": f"{optimum:.{_DIGITS}f}",
-        "no prior can have less than": f"{prior.lower_bound:.{_DIGITS}f}",
+        "lower bound for any prior": f"{prior.lower_bound:.{_DIGITS}f}",
         "gap": f"{100 * prior.gap:.4f} % of the attainable range",
         "expected error of the prior above": f"{objective:.{_DIGITS}f}",
         "its expected MACs": f"{macs:,.0f}",
-        "widths it weighs per group": f"{prior.effective_widths:.2f} (effective number)",
+        "effective widths per group": f"{prior.effective_widths:.2f} (effective number)",
     }
     if prior.budget.macs is not None:
         facts["its expected MACs"] += f", {100 * macs / prior.budget.macs:.2f} % of the budget"

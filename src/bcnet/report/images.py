@@ -45,7 +45,7 @@ def examples_section(evidence: Evidence) -> Section:
     numbers = ", ".join(map(str, evidence.examples["numbers"]))
     text = (
         f"Test images at equal distances, chosen before anything was trained: number {numbers} of the test set. "
-        "They are for looking at; the figures above are of all test images."
+        "They are illustrations; the figures above are for all test images."
     )
     table = piece("examples", evidence.examples["columns"], rows, "What each network gives for some test images")
     return Section("examples", "Examples", paragraph(text) + table)
@@ -54,5 +54,5 @@ def examples_section(evidence: Evidence) -> Section:
 def _explain_missing(evidence: Evidence) -> str:
     if evidence.examples:
         name = evidence.settings.task.partition(" {")[0]
-        return f"The task {name} shows no examples: a task of your own does by its method `show`."
-    return "Not there yet: they are shown to the final networks once these are trained."
+        return f"The task {name} shows no examples; a custom task can, with its method `show`."
+    return "Not available yet: the final networks are not trained."

@@ -50,4 +50,4 @@ def report_page(evidence: Evidence) -> str:
 
 def _footer(evidence: Evidence) -> str:
     made = "Made by bcnet" if evidence.result is None else f"Made by bcnet {evidence.result.versions['bcnet']}"
-    return f"{made} from the files of the run alone; MACs are multiply-adds of convolutions and linear layers."
+    return f"{made} from the run's files only; MACs are multiply-adds of convolutions and linear layers."

@@ -144,7 +144,7 @@ def _in_bytes(space: WidthSpace, networks: Sequence[Network]) -> Markup:
 def _explain_metric(networks: Mapping[str, Network], images: int) -> Markup:
     metric = next(iter(networks.values())).metric
     better = "higher" if metric.higher else "lower"
-    text = f"{capitalise(metric.name)}: {metric.meaning}, of {images:,} that were looked at once; {better} is better. "
+    text = f"{capitalise(metric.name)}: {metric.meaning}, of {images:,}, tested once; {better} is better. "
     if {"searched", "uniform"} <= set(networks):
         searched = networks["searched"]
         uniform = networks["uniform"]
@@ -153,7 +153,7 @@ def _explain_metric(networks: Mapping[str, Network], images: int) -> Markup:
         unit = "points" if metric.unit == "%" else metric.unit
         text += (
             f"The searched network differs from Uniform by {_difference(searched, uniform)} {unit}: {verdict} "
-            f"than the {left:.{metric.digits}f} {unit} that this many images leave to chance. One seed cannot say more."
+            f"than the {left:.{metric.digits}f} {unit} that chance leaves for these images. One seed cannot show more."
         )
     return paragraph(text)
 
@@ -209,7 +209,7 @@ def _from_to(before: Network, after: Network, cost: str) -> str:
     return f"{count(getattr(before.cost, cost))} → {count(getattr(after.cost, cost))}"
 
 
-_GOING_ON = {"running": "It is running.", "in part": "What was asked for is done, and more can go on from it."}
+_GOING_ON = {"running": "It is running.", "in part": "Everything requested is done; the run can be continued."}
 
 
 def stage_states(evidence: Evidence) -> Markup:
@@ -217,10 +217,10 @@ def stage_states(evidence: Evidence) -> Markup:
     if evidence.result is not None:
         return Markup("")
     status = read_status(evidence.path)
-    going = _GOING_ON.get(status.state, "Repeat its command to go on with it.")
+    going = _GOING_ON.get(status.state, "Repeat its command to resume it.")
     return piece(
         "stages",
-        f"This run is not finished; the report shows what there is so far. {going} {status.message}",
+        f"This run is not finished; the report shows its state so far. {going} {status.message}",
         [(_state_of(stage), stage_title(stage.record.name), _progress_of(stage)) for stage in status.stages],
     )
 

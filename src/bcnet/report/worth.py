@@ -23,11 +23,11 @@ def section(evidence: Evidence) -> Section:
     if not rows:
         return Section("worth", _TITLE, not_yet("The search has scored too few candidates."))
     text = (
-        "What a score gains where a group is twice as wide and all others stay, by the model that proposed the "
-        "candidates. It holds near the best widths: more and more width is worth less and less. A search gives width "
-        "where it gains most for what it costs."
+        "The gain of the score from doubling the width of one group, by the model that proposed the "
+        "candidates. It is valid near the best widths, since further width gives less. A search gives width "
+        "where it gains most for its cost."
     )
-    caption = "Bars are what the model expects, lines a standard deviation of its posterior to either side."
+    caption = "Bars are the model's expectation, lines its posterior standard deviation to either side."
     label = f"Gain of the score where each of {len(rows)} groups is twice as wide"
     body = paragraph(text) + figure("worth", label, caption, tall=len(rows) > 40)
     return Section("worth", _TITLE, body, {"worth": chart(rows, evidence.metric)})

@@ -292,5 +292,5 @@ def _way_on(key: str, here: Any, there: Any) -> str:
     if key == "model" and " " in here and here.partition(" ")[0] == there.partition(" ")[0]:
         return "its weights differ: call torch.manual_seed before making it, or give the function that makes it"
     if key == "options.processes":
-        return f"batch norm and the rounding of sums depend on it: go on with {there} processes (torchrun)"
-    return "repeat its settings to go on with it"
+        return f"batch norm and the rounding of sums depend on it: resume with {there} processes (torchrun)"
+    return "repeat its settings to resume it"

@@ -16,7 +16,7 @@ from bcnet.tasks.shown import name_of
 def fresh_score_text(found: SearchResults) -> str:
     """Format the score on fresh images with its interval."""
     if not found.fresh_images:
-        return "not asked again on fresh images"
+        return "not scored again on fresh images"
     low, high = (score_text(end, found.metric, unit=False) for end in found.fresh_interval)
     text = f"{score_text(found.fresh_score, found.metric)} (95 % interval {low} to {high})"
     return f"{text} after {found.finalist_epochs} epochs of training" if found.finalist_epochs else text
@@ -78,7 +78,7 @@ def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
     number = max(counts, key=lambda number: (counts[number], -number))
     share = 100 * counts[number] / sum(counts.values())
     return (
-        f"The largest class, {name_of(number, names)}, has {share:.3g} % of the test images: as many would be right if "
+        f"The largest class, {name_of(number, names)}, has {share:.3g} % of the test images: the accuracy if "
         "every answer were this class."
     )
 

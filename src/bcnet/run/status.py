@@ -32,9 +32,9 @@ State = Literal["running", "finished", "in part", "stopped", "failed", "damaged"
 _IN_TURN = ("finished", "at hand", "ahead")
 _SETTINGS = ("model", "data", "limits", "seed")
 _GOING_ON = {
-    "stopped": ": the same command goes on with it",
-    "failed": ": the same command goes on with it",
-    "in part": ": what was asked for is done, and more can go on from it",
+    "stopped": ": the same command resumes it",
+    "failed": ": the same command resumes it",
+    "in part": ": everything requested is done; the run can be continued",
 }
 
 

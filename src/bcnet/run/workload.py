@@ -516,8 +516,8 @@ def _check_batch(network: nn.Module, example: Nest) -> None:
 
 _OTHERS = ("train", "test")
 _UNKNOWN = (
-    "A run is known by its data, and the {} loader's cannot be seen: its data set has neither tensors nor targets. "
-    "After a change there give another run directory."
+    "A run identifies its data, but the {} loader's are not visible: its data set has neither tensors nor targets. "
+    "If they change, use another run directory."
 )
 
 

@@ -81,7 +81,7 @@ def search_widths(
     problem = Problem.of(space, budget, seed)
     space = problem.space
     if problem.budget.admits(space.cost(space.full)):
-        problem.notes.append(f"the budget {budget} limits nothing: the widest network of the space holds it")
+        problem.notes.append(f"the budget {budget} is not binding: the full-width network already satisfies it")
     if store is not None:
         store.check_space(space)
     ask = _looked_up(score) if isinstance(score, Mapping) else score

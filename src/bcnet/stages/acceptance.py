@@ -97,7 +97,7 @@ class Acceptance:
         if not found.widths:
             return False
         self._context.reporter.note(
-            f"None of {len(self.slow)} networks kept to the latency as measured: {len(found.widths)} more that do are "
+            f"None of {len(self.slow)} networks satisfied the measured limit: {len(found.widths)} more that do are "
             "scored."
         )
         self._rounds.append(found)

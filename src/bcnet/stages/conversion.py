@@ -97,6 +97,6 @@ def read_converted(context: Context) -> Context:
         budget = budget.with_measure(dataclasses.replace(measure, graph=graph))
     workload = context.workload.limited_by(budget)
     context.reporter.note(
-        f"Arena and flash are read from the converted network; {graph.checked} networks took just that in tflite-micro."
+        f"Arena and flash follow from the converted network; {graph.checked} networks confirmed them in tflite-micro."
     )
     return dataclasses.replace(context, workload=workload)
