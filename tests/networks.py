@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -66,9 +67,14 @@ def seeded(factory: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
     return model
 
 
-@cache
 def paper_network(name: str) -> tuple[nn.Module, WidthSpace, torch.Tensor]:
-    """Model, space and a small input of one of the paper's networks."""
+    """Model, space and a small input of one of the paper's networks; the model is the caller's own copy."""
+    model, space, x = _paper_network(name)
+    return copy.deepcopy(model), space, x
+
+
+@cache
+def _paper_network(name: str) -> tuple[nn.Module, WidthSpace, torch.Tensor]:
     known = PAPER[name]
     model = seeded(known.factory)
     x = torch.randn(2, 3, known.small, known.small, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -411,9 +417,14 @@ TRICKY: dict[str, type[nn.Module]] = {
 }  # fmt: skip
 
 
-@cache
 def tricky_network(name: str) -> tuple[nn.Module, WidthSpace, torch.Tensor]:
-    """Model, space and input of one of the little networks."""
+    """Model, space and input of one of the little networks; the model is the caller's own copy."""
+    model, space, x = _tricky_network(name)
+    return copy.deepcopy(model), space, x
+
+
+@cache
+def _tricky_network(name: str) -> tuple[nn.Module, WidthSpace, torch.Tensor]:
     model = seeded(TRICKY[name])
     x = torch.randn(4, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     return model, WidthSpace.trace(model, x), x
