@@ -23,7 +23,7 @@ import bcnet
 
 DEVICE = torch.device("meta")
 _OURS = str(Path(bcnet.__file__).parent)
-_CARRIERS = ("nests.py", "data/transfer.py")  # they wait for whoever calls them
+_CARRIERS = ("pytree.py", "data/transfer.py")  # they wait for whoever calls them
 _FROM_NUMBERS = (torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor)
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import save as format_safetensors
 from torch import nn
 
 from bcnet.errors import ExportError, OpenBatchError, first_line
-from bcnet.nests import Nest, arguments, call_network, tensors
+from bcnet.pytree import Pytree, arguments, call_model, tensors
 
 __all__ = [
     "Format",
@@ -39,7 +39,7 @@ __all__ = [
 Opened = Literal["nothing", "batch", "size"]
 """Open dimensions of an exported graph: none, the batch, or batch, height and width."""
 
-Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> outputs of the network, usually logits (batch, classes)
+Runner = Callable[[Pytree], Any]  # inputs (batch, ...) -> outputs of the network, usually logits (batch, classes)
 
 
 _OLDEST_EXPORTED = 18  # the oldest operator set version that PyTorch's exporter writes
@@ -59,7 +59,9 @@ class Format(ABC):
     is_int8: ClassVar[bool] = False
 
     @abstractmethod
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """Return the content of the file.
 
         Args:
@@ -85,11 +87,11 @@ class Int8(Format):
     is_int8 = True
     takes_bytes = False
 
-    def __init__(self, samples: Nest | None = None) -> None:
+    def __init__(self, samples: Pytree | None = None) -> None:
         self._samples = samples
 
     @property
-    def samples(self) -> Nest:
+    def samples(self) -> Pytree:
         """Calibration inputs.
 
         Raises:
@@ -114,11 +116,13 @@ class Onnx(Format):
 
     opset: int | None = None
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """See `Format`."""
         return optimized_onnx(self.graph(network, example, opened=opened), notes, self.opset)
 
-    def graph(self, network: nn.Module, example: Nest, *, opened: Opened = "batch") -> Any:
+    def graph(self, network: nn.Module, example: Pytree, *, opened: Opened = "batch") -> Any:
         """Return the `onnx.ModelProto` before `optimized_onnx`: original weights, batch norm not folded."""
         for package in ("onnx", "onnxscript", "onnxruntime"):
             import_package(package)
@@ -159,7 +163,7 @@ class Onnx(Format):
             ) from error
         names = [value.name for value in session.get_inputs()]
 
-        def run(inputs: Nest) -> Any:
+        def run(inputs: Pytree) -> Any:
             args, kwargs = arguments(inputs)
             feed = kwargs or dict(zip(names, args, strict=True))
             arrays = session.run(None, {name: tensor.numpy() for name, tensor in feed.items()})
@@ -180,7 +184,9 @@ class Pt2(Format):
     opens_size = True
     takes_bytes = True
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """See `Format`."""
         program = export_graph(network, example, opened=opened)
         for node in program.graph_module.graph.nodes:
@@ -204,7 +210,9 @@ class SafeTensors(Format):
     runtime = "PyTorch with the loaded weights"
     holds_graph = False
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """See `Format`."""
         tensors = {name: tensor.detach().contiguous().clone() for name, tensor in network.state_dict().items()}
         content: bytes = format_safetensors(tensors, metadata={"format": "pt", **notes})
@@ -216,7 +224,7 @@ class SafeTensors(Format):
         return without_gradients(network)
 
 
-def export_graph(network: nn.Module, example: Nest, *, opened: Opened = "batch") -> torch.export.ExportedProgram:
+def export_graph(network: nn.Module, example: Pytree, *, opened: Opened = "batch") -> torch.export.ExportedProgram:
     """Return the exported graph of the network, with the dimensions `opened` left open.
 
     Raises:
@@ -260,7 +268,7 @@ class _InOrder(nn.Module):
         return self.network(**dict(zip(self.names, values, strict=True)))
 
 
-def in_order(network: nn.Module, inputs: Nest) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def in_order(network: nn.Module, inputs: Pytree) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Return a network that takes positional arguments only, and those arguments, for files without input names."""
     args, kwargs = arguments(inputs)
     return (_InOrder(network, tuple(kwargs)), tuple(kwargs.values())) if kwargs else (network, args)
@@ -269,9 +277,9 @@ def in_order(network: nn.Module, inputs: Nest) -> tuple[nn.Module, tuple[torch.T
 def without_gradients(network: nn.Module) -> Runner:
     """Return the network as a function that runs without gradients."""
 
-    def run(inputs: Nest) -> Any:
+    def run(inputs: Pytree) -> Any:
         with torch.no_grad():
-            return call_network(network, inputs)
+            return call_model(network, inputs)
 
     return run
 

@@ -1,4 +1,4 @@
-"""Nests: the inputs or outputs of a batch, one tensor or several in a tuple or dict, batch dimension first.
+"""Pytrees: the inputs or outputs of a batch, one tensor or several in a tuple or dict, batch dimension first.
 
 As network inputs a tuple holds positional arguments and a dict keyword arguments.
 """
@@ -12,34 +12,34 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-Nest = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
-Some = TypeVar("Some", bound=Nest)
+Pytree = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+Some = TypeVar("Some", bound=Pytree)
 Leaf = TypeVar("Leaf")
 
 
-def by_name(nest: Leaf | tuple[Leaf, ...] | dict[str, Leaf]) -> dict[str, Leaf]:
+def by_name(tree: Leaf | tuple[Leaf, ...] | dict[str, Leaf]) -> dict[str, Leaf]:
     """Return the values by name: "" for a single one, "[0]", "[1]" in a tuple, ".key" in a dict."""
-    if isinstance(nest, tuple):
-        return {f"[{number}]": leaf for number, leaf in enumerate(nest)}
-    if isinstance(nest, dict):
-        return {f".{key}": leaf for key, leaf in nest.items()}
-    return {"": nest}
+    if isinstance(tree, tuple):
+        return {f"[{number}]": leaf for number, leaf in enumerate(tree)}
+    if isinstance(tree, dict):
+        return {f".{key}": leaf for key, leaf in tree.items()}
+    return {"": tree}
 
 
-def tensors(nest: Nest) -> list[Tensor]:
+def tensors(tree: Pytree) -> list[Tensor]:
     """Return the tensors in order."""
-    return list(by_name(nest).values())
+    return list(by_name(tree).values())
 
 
-def like(nest: Nest, found: Sequence[Any]) -> Any:
-    """Return `found`, one value for each tensor of `nest`, in the structure of `nest`."""
-    if isinstance(nest, Tensor):
+def like(tree: Pytree, found: Sequence[Any]) -> Any:
+    """Return `found`, one value for each tensor of `tree`, in the structure of `tree`."""
+    if isinstance(tree, Tensor):
         return found[0]
-    return tuple(found) if isinstance(nest, tuple) else dict(zip(nest, found, strict=True))
+    return tuple(found) if isinstance(tree, tuple) else dict(zip(tree, found, strict=True))
 
 
 def from_named(parts: Mapping[str, Any]) -> Any:
-    """Return the nest that `by_name` flattened."""
+    """Return the tree that `by_name` flattened."""
     if "" in parts:
         return parts[""]
     if parts and all(name.startswith("[") for name in parts):
@@ -47,15 +47,15 @@ def from_named(parts: Mapping[str, Any]) -> Any:
     return {name.removeprefix("."): part for name, part in parts.items()}
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], nest: Some) -> Some:
-    """Return the nest with `function` applied to every tensor."""
-    replaced: Some = like(nest, [function(tensor) for tensor in tensors(nest)])
+def map_tensors(function: Callable[[Tensor], Tensor], tree: Some) -> Some:
+    """Return the tree with `function` applied to every tensor."""
+    replaced: Some = like(tree, [function(tensor) for tensor in tensors(tree)])
     return replaced
 
 
-def count(nest: Nest) -> int:
+def count(tree: Pytree) -> int:
     """Return the batch size."""
-    return len(tensors(nest)[0])
+    return len(tensors(tree)[0])
 
 
 def nth_part(count: int, number: int, parts: int) -> slice:
@@ -68,15 +68,15 @@ def nth_part(count: int, number: int, parts: int) -> slice:
     return slice(start, start + each + (number < more))
 
 
-def take_images(nest: Some, index: Tensor | slice | int) -> Some:
+def slice_batch(tree: Some, index: Tensor | slice | int) -> Some:
     """Return a part of the batch."""
-    return map_tensors(lambda tensor: tensor[index], nest)
+    return map_tensors(lambda tensor: tensor[index], tree)
 
 
-def join_batches(nests: Sequence[Some]) -> Some:
+def concat_batches(trees: Sequence[Some]) -> Some:
     """Concatenate batches of the same structure."""
-    parts = [tensors(nest) for nest in nests]
-    whole: Some = like(nests[0], [torch.cat(column) for column in zip(*parts, strict=True)])
+    parts = [tensors(tree) for tree in trees]
+    whole: Some = like(trees[0], [torch.cat(column) for column in zip(*parts, strict=True)])
     return whole
 
 
@@ -85,33 +85,33 @@ def upper_bound(tensor: Tensor) -> int:
     return 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
 
 
-def channels_last(nest: Some) -> Some:
-    """Return the nest with its images in channels-last memory format."""
-    return map_tensors(lambda t: t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t, nest)
+def channels_last(tree: Some) -> Some:
+    """Return the tree with its images in channels-last memory format."""
+    return map_tensors(lambda t: t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t, tree)
 
 
-def contiguous(nest: Some) -> Some:
-    """Return the nest with every tensor in row-major memory order. Sparse tensors are unchanged."""
+def contiguous(tree: Some) -> Some:
+    """Return the tree with every tensor in row-major memory order. Sparse tensors are unchanged."""
     # `t.contiguous()` keeps channels-last strides of one-channel images, and a convolution follows strides.
     return map_tensors(
-        lambda t: t.clone(memory_format=torch.contiguous_format) if t.layout == torch.strided else t, nest
+        lambda t: t.clone(memory_format=torch.contiguous_format) if t.layout == torch.strided else t, tree
     )
 
 
-def as_float(nest: Some, network: nn.Module) -> Some:
-    """Return the nest on the network's device, with floating-point tensors in the dtype of its parameters."""
+def as_float(tree: Some, network: nn.Module) -> Some:
+    """Return the tree on the network's device, with floating-point tensors in the dtype of its parameters."""
     floats = next((p for p in network.parameters() if p.is_floating_point()), torch.empty(0))
-    return map_tensors(lambda t: t.to(floats) if t.is_floating_point() else t.to(floats.device), nest)
+    return map_tensors(lambda t: t.to(floats) if t.is_floating_point() else t.to(floats.device), tree)
 
 
-def call_network(network: Callable[..., Any], inputs: Any) -> Any:
+def call_model(network: Callable[..., Any], inputs: Any) -> Any:
     """Call a network; a tuple of inputs is passed as positional, a dict as keyword arguments."""
     if isinstance(inputs, tuple):
         return network(*inputs)
     return network(**inputs) if isinstance(inputs, dict) else network(inputs)
 
 
-def arguments(inputs: Nest) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+def arguments(inputs: Pytree) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     """Return `inputs` as positional and keyword arguments."""
     if isinstance(inputs, dict):
         return (), inputs

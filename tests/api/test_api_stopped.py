@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import bcnet
-from bcnet.api.search import in_one_sentence
+from bcnet.api.search import one_line_stop
 
 SCRIPT = """
 import sys
@@ -40,4 +40,4 @@ def test_ctrl_c_ends_a_script_with_one_sentence(tmp_path):
 
 def test_a_notebook_shows_the_sentence_alone(monkeypatch):
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # given back at the end
-    assert in_one_sentence("Stopped.")._render_traceback_() == ["Stopped."]
+    assert one_line_stop("Stopped.")._render_traceback_() == ["Stopped."]

@@ -11,7 +11,7 @@ import torch
 import typer
 
 from bcnet.cli import main
-from bcnet.cli.endings import Terminated, guard, kept_in_run, only_the_first_speaks, printable, stoppable
+from bcnet.cli.endings import Terminated, guard, kept_in_run, printable, silence_other_ranks, stoppable
 from bcnet.errors import RunError
 from bcnet.progress.record import Record, StageRecord, write_record
 
@@ -131,7 +131,7 @@ def test_of_several_processes_one_gives_the_message(monkeypatch, capfd, rank, re
         print("progress")
         guard(raises(error))()
 
-    with pytest.raises(typer.Exit, match="2"), only_the_first_speaks():
+    with pytest.raises(typer.Exit, match="2"), silence_other_ranks():
         command()
     said = capfd.readouterr()
     assert said.err == ("Error: it is so\n" if shown else "")

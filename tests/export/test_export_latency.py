@@ -54,7 +54,10 @@ def latency(**medians: float) -> Latency:
 @pytest.mark.parametrize(
     ("medians", "verdict"),
     [
-        ({"searched": 2.0, "rounded": 1.0}, r"are faster here: 1 ms at 0.500x of the MACs against 2 ms .* --multiple-of 8"),
+        (
+            {"searched": 2.0, "rounded": 1.0},
+            r"are faster here: 1 ms at 0.500x of the MACs against 2 ms .* --multiple-of 8",
+        ),
         ({"searched": 1.0, "rounded": 2.0}, "are not faster here: 2 ms"),
         ({"searched": 1.0, "rounded": 1.1}, "no difference beyond the spread here"),
         ({"searched": 1.0}, "are multiples of 8 already"),

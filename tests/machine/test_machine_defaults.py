@@ -18,7 +18,7 @@ from bcnet.machine.defaults import _learns as learns
 from bcnet.machine.defaults import computes_in, layout_of, lives_on, place, precision_of, score_batch, usual_threads
 from bcnet.machine.memory import largest_activation
 from bcnet.machine.precision import autocast
-from bcnet.nests import channels_last
+from bcnet.pytree import channels_last
 from bcnet.run.directory import read_settings
 
 MIB = 2**20

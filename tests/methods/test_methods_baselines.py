@@ -17,7 +17,7 @@ from bcnet.run.workload import open_source, prepare
 from bcnet.stages.base import Context
 from bcnet.stages.scores import network_score
 from bcnet.stages.starting import starting_network
-from bcnet.train import Begun, Checkpoints, NetworkLearner, train
+from bcnet.train import Checkpoints, Interrupted, NetworkLearner, train
 
 HALF = Budget(macs=0.5)
 SLOW = pytest.mark.slow
@@ -129,7 +129,7 @@ def test_the_training_of_the_best_random_network_goes_on(continued, tmp_path):
     train(learner, workload.training_batches, **of_final, checkpoints=first, until=1)
     scores = [c.score for c in outcome.found.evaluations if c.widths == outcome.widths]
     assert scores == [network_score(here, learner.module.eval())]
-    train(learner, workload.all_training, **of_final, begun=lambda: Begun(1, read_tensors(first.path, {})))
+    train(learner, workload.all_training, **of_final, interrupted=lambda: Interrupted(1, read_tensors(first.path, {})))
     for name, tensor in learner.module.state_dict().items():
         assert torch.equal(outcome.network.state_dict()[name], tensor), name
     anew = run("random", tmp_path / "anew", **CONTINUED | {"fields": {}}, reuse=[folder])

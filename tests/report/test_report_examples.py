@@ -88,6 +88,5 @@ def test_a_task_that_shows_nothing_says_how_it_could(tmp_path):
     tiny_search(tmp_path, model=One, data=loaders, task=Plain(), report=True)
     assert json.loads((tmp_path / "examples.json").read_text())["rows"] == []
     assert (
-        "The task plain shows no examples; a custom task can, with its method"
-        in (tmp_path / "report.html").read_text()
+        "The task plain shows no examples; a custom task can, with its method" in (tmp_path / "report.html").read_text()
     )

@@ -66,7 +66,8 @@ def test_measured_latency_is_shown(finished, tmp_path):
     evidence = read_evidence(finished.run_dir)
     assert "Not measured yet" in report_page(dataclasses.replace(evidence, latencies=()))
     measured = {
-        "backend": "torch", "device": "a processor", "threads": 2, "batch": 1, "verdict": "Multiples of 8 are faster here.",
+        "backend": "torch", "device": "a processor", "threads": 2, "batch": 1,
+        "verdict": "Multiples of 8 are faster here.",
         "milliseconds": {
             name: {"median": median, "low": median - 1, "high": median + 2, "count": 20}
             for name, median in (("original", 12.0), ("uniform", 6.0), ("searched", 4.0), ("rounded", 3.0))
@@ -75,7 +76,12 @@ def test_measured_latency_is_shown(finished, tmp_path):
     }  # fmt: skip
     page = report_page(dataclasses.replace(evidence, latencies=(measured,)))
     assert "Not measured yet" not in page
-    for text in ("PyTorch on a processor, 2 threads, batches of 1", "3.00x", "2.50x", "Multiples of 8 are faster here."):
+    for text in (
+        "PyTorch on a processor, 2 threads, batches of 1",
+        "3.00x",
+        "2.50x",
+        "Multiples of 8 are faster here.",
+    ):
         assert text in page
     rows = data_of(page)["charts"]["latency-0"]["data"]["values"]
     assert [row["median"] for row in rows] == [12.0, 6.0, 4.0, 3.0]

@@ -172,7 +172,7 @@ def test_a_search_by_a_model_progresses_in_its_batches(by_a_law):
     assert len(rows) == -(-len(by_a_law.evaluations) // 8)
     assert rows[-1]["best"] == max(c.score for c in by_a_law.evaluations)
     page = (by_a_law.path / "report.html").read_text()
-    assert "candidates in batches of 8. The first, with the balanced and the Uniform widths in it, had" in page
+    assert "candidates in batches of 8. The first, with the balanced and the Uniform widths in it: best " in page
     assert "What width is worth" in page
     assert "worth" in data_of(page)["charts"]
     assert "Hypervolume of the front" not in page

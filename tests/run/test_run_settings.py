@@ -182,7 +182,7 @@ WRONG_ALWAYS = {
     "key": ({"training": {"speed": 3}}, "unknown key 'speed'"),
     "value": ({"training": {"lr": -1}}, "'lr' must be greater than 0; got -1"),
     "part of the recipe": ({"training": {"recipe": "vgg19-cifar10", "schedule.pace": 1}}, "pace"),
-    "number": ({"training": 3}, "training is a bcnet.Recipe, the name of one, or a mapping of changes; got 3"),
+    "number": ({"training": 3}, "training is a bcnet.Recipe, its name, or a mapping of changes; got 3"),
     "epochs": ({"epochs": 0}, "'epochs' must be greater than 0; got 0"),
     "start": ({"start": "taste"}, "start is one of scratch, original, pretrained, supernet; got 'taste'"),
     "method": ({"method": "best"}, "a method is one of trainings, bcnet"),

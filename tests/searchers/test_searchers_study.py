@@ -79,7 +79,7 @@ def test_what_is_told_wrongly_is_refused_and_changes_nothing():
     widths = study.ask()
     with pytest.raises(SearchError, match="finite"):
         study.tell(widths, float("nan"))
-    with pytest.raises(SearchError, match=r"that it has given; got \[1, 1, 1, 1\]"):
+    with pytest.raises(SearchError, match=r"that ask has returned; got \[1, 1, 1, 1\]"):
         study.tell((1, 1, 1, 1), 0.5)
     assert study.evaluations == ()
     study.tell(widths, 0.5)

@@ -1,4 +1,4 @@
-"""Networks of several inputs, of nests of tensors, keyword arguments and tokens: traced, sliced and counted alike."""
+"""Networks of several inputs, of pytrees, keyword arguments and tokens: traced, sliced and counted alike."""
 
 import pytest
 import torch

@@ -12,10 +12,10 @@ from bcnet.files.tensors import read_tensors
 from bcnet.machine.precision import resolve_precision
 from bcnet.tasks import Classification, Metric, Task, distillation_loss
 from bcnet.train import (
-    Begun,
     Checkpoints,
     Complementary,
     Distillation,
+    Interrupted,
     NetworkLearner,
     Recipe,
     SupernetLearner,
@@ -112,7 +112,12 @@ def test_a_training_in_two_parts_is_the_whole(tiny_batches, tmp_path, epochs):
     state = read_tensors(checkpoints.path, IDENTITY)
     steps = []
     records = train(
-        NetworkLearner(second), tiny_batches, recipe, seed=5, begun=lambda: Begun(epochs, state), on_step=steps.append
+        NetworkLearner(second),
+        tiny_batches,
+        recipe,
+        seed=5,
+        interrupted=lambda: Interrupted(epochs, state),
+        on_step=steps.append,
     )
     for name, tensor in whole.state_dict().items():
         assert torch.equal(second.state_dict()[name], tensor), name
@@ -127,7 +132,7 @@ def test_a_training_gone_on_with_other_data_keeps_its_place_in_the_schedule(tiny
     train(learner, FewerBatches(tiny_batches), RECIPE, seed=5, checkpoints=checkpoints, until=2)
     state = read_tensors(checkpoints.path, IDENTITY)
     steps = []
-    train(learner, tiny_batches, RECIPE, seed=5, begun=lambda: Begun(2, state), on_step=steps.append)
+    train(learner, tiny_batches, RECIPE, seed=5, interrupted=lambda: Interrupted(2, state), on_step=steps.append)
     length = len(tiny_batches)
     assert [(p.step, p.lr) for p in steps] == [
         (step + 1, learning_rate(RECIPE, step, length)) for step in range(2 * length, 3 * length)

@@ -119,7 +119,7 @@ def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
     return (*(("original",) if learns or starts or inherits or "original" in needs else ()), *stages)
 
 
-def go_on_until(context: Context, until: Until | None) -> SearchOutcome:
+def run_until(context: Context, until: Until | None) -> SearchOutcome:
     """Run the stages that `until` selects and return the outcome."""
     path = context.directory.path
     space = context.workload.space
@@ -128,7 +128,7 @@ def go_on_until(context: Context, until: Until | None) -> SearchOutcome:
         prior = context.output("prior") if "prior" in context.names else None
         return SearchOutcome(path, space, supernet=supernet, prior=prior)
     if until is None:
-        return _to_the_end(context)
+        return _run_all(context)
     found = found_by(context)
     if "reliability" in context.names:
         context.output("reliability")
@@ -138,7 +138,7 @@ def go_on_until(context: Context, until: Until | None) -> SearchOutcome:
     return SearchOutcome(path, space, trained.widths, trained.network, trained.test, found)
 
 
-def _to_the_end(context: Context) -> SearchOutcome:
+def _run_all(context: Context) -> SearchOutcome:
     """Run all stages and compare the original, the Uniform and the searched network."""
     for name in context.names:
         context.output(name)

@@ -17,7 +17,7 @@ from bcnet.errors import BudgetError, RecipeError
 from bcnet.latency import multiples
 from bcnet.methods import Given, Method, Pruned, SupernetMethod, Trainings, parse_method
 from bcnet.methods.base import CustomMethod, Request, Start
-from bcnet.nests import call_network
+from bcnet.pytree import call_model
 from bcnet.run import names
 from bcnet.run.callables import UserCallables, user_callables, user_searcher, with_teacher
 from bcnet.run.directory import check_usable, read_settings
@@ -77,13 +77,13 @@ def resolve(
     path = Path(run_dir)
     world = world or ProcessGroup()
     world.on_rank_zero(lambda: check_usable(path))
-    asked = _method_of(method)
+    requested = _method_of(method)
     _check_start_name(start)
-    if budget is None and not isinstance(asked, Given):
+    if budget is None and not isinstance(requested, Given):
         raise BudgetError("a search needs a budget; got none: give Budget(macs=0.5) for half the multiply-adds")
-    asked.check()
+    requested.check()
     recipe, changes = check_training(training, epochs)
-    asked, own = _with_functions(asked, loss, tags or {})
+    requested, own = _with_functions(requested, loss, tags or {})
     own = with_teacher(own, teacher)
     if task is not None and loss is not None:
         raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")
@@ -102,7 +102,7 @@ def resolve(
     source = _by_its_first_place(source, path)
     if pretrained is None and spaced.widen > 1:
         source = _without_weights(source)
-    started = _start_of(asked, start, spaced, source)
+    started = _start_of(requested, start, spaced, source)
     if pretrained is None:
         source = _with_note_on_weights(source, started)
     settings = make_settings(
@@ -110,7 +110,7 @@ def resolve(
         data=source.data_name,
         limits={} if budget is None else limits_of(budget),
         task=source.task.description,
-        method=asked,
+        method=requested,
         training=_with_distillation(recipe_for(source, recipe, changes), own),
         start=started,
         seed=seed,
@@ -152,7 +152,9 @@ def _with_distillation(recipe: Recipe, own: UserCallables) -> Recipe:
 
 
 def _method_of(method: MethodLike | None) -> Method:
-    found = Trainings() if method is None else parse_method(method) if isinstance(method, str) else method
+    found = Trainings() if method is None else method
+    if isinstance(found, str):
+        found = parse_method(found)
     if not isinstance(found, Method) or isinstance(found, CustomMethod):
         raise RecipeError(
             f"a method is a value of bcnet.Trainings, bcnet.BCNet, ..., of your own bcnet.Method, or a text such as "
@@ -274,9 +276,9 @@ def _check_teacher(source: Source) -> None:
         raise RecipeError(f"a teacher is for classification; got the task {source.task.name!r}: leave it out")
     example = source.example()
     with torch.no_grad():
-        wanted = call_network(copy.deepcopy(source.model).eval(), example)
+        wanted = call_model(copy.deepcopy(source.model).eval(), example)
         try:
-            found = call_network(copy.deepcopy(teacher).eval().cpu(), example)
+            found = call_model(copy.deepcopy(teacher).eval().cpu(), example)
         except Exception as error:
             raise RecipeError(
                 f"a teacher runs on the inputs of the model; {type(teacher).__name__} failed with "
@@ -310,14 +312,14 @@ def _with_multiples(settings: Settings, source: Source, budget: Budget | None, p
     if settings.space.multiple_of != "auto":
         return settings
     stored = read_settings(path).space.multiple_of if (path / names.SETTINGS).exists() else None
-    asked = None if budget is None else latency_of(budget)
+    requested = None if budget is None else latency_of(budget)
     if isinstance(stored, dict):
         chosen: dict[str, int] = stored
-    elif asked is None or asked.model is None:
+    elif requested is None or requested.model is None:
         return settings  # which no space can be traced with, as the message says
     else:
         plain = settings.model_copy(update={"space": settings.space.model_copy(update={"multiple_of": 1})})
         space = trace(source.model, source.example(), plain)
-        check_model(asked.model, space)
-        chosen = multiples(space, asked.model)
+        check_model(requested.model, space)
+        chosen = multiples(space, requested.model)
     return settings.model_copy(update={"space": settings.space.model_copy(update={"multiple_of": chosen})})

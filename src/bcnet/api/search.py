@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bcnet.api.outcome import SearchOutcome, Until, check_until, go_on_until, stages_until
+from bcnet.api.outcome import SearchOutcome, Until, check_until, run_until, stages_until
 from bcnet.api.resolution import MethodLike, resolve
 from bcnet.distributed import join_processes
 from bcnet.progress import Reporter, Together, console_reporter
@@ -118,7 +118,7 @@ def search(
     console = [console_reporter()] if shows else []
     path = Path(run_dir)
     chosen = make_section(RunOptions, options, "options")
-    with told_when_stopped(path), one_at_a_time(), torch.enable_grad(), join_processes(chosen.device) as world:
+    with report_stop(path), one_at_a_time(), torch.enable_grad(), join_processes(chosen.device) as world:
         workload, settings = resolve(
             model,
             data,
@@ -140,7 +140,7 @@ def search(
             world=world,
         )
         outcome = run_stages(
-            lambda context: go_on_until(context, until),
+            lambda context: run_until(context, until),
             workload,
             settings,
             path,
@@ -158,7 +158,7 @@ def search(
 
 
 @contextmanager
-def told_when_stopped(path: Path) -> Iterator[None]:
+def report_stop(path: Path) -> Iterator[None]:
     """On Ctrl-C inside the block, say what is kept in the run directory `path` and how to resume."""
     try:
         yield
@@ -167,10 +167,10 @@ def told_when_stopped(path: Path) -> Iterator[None]:
             raise
         kept = f"Stopped. Finished work is kept in {path}; the same call resumes it."
         begun = (path / names.SETTINGS).exists()
-        raise in_one_sentence(kept if begun else "Stopped before anything was written.") from None
+        raise one_line_stop(kept if begun else "Stopped before anything was written.") from None
 
 
-def in_one_sentence(text: str) -> KeyboardInterrupt:
+def one_line_stop(text: str) -> KeyboardInterrupt:
     """Return an exception that Python and IPython print as `text` only, without a traceback (exit code 130)."""
     stopped = KeyboardInterrupt(text)
     stopped._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython calls it

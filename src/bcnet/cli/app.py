@@ -14,9 +14,9 @@ from bcnet.cli.endings import (
     complain,
     exit_code,
     launched_rank,
-    let_the_first_speak,
-    only_the_first_speaks,
+    silence_other_ranks,
     take_every_stop,
+    wait_for_rank_zero,
 )
 
 _HELP = """
@@ -78,15 +78,15 @@ def _function(command: str) -> str:
     return "help_" if command == "help" else command  # `help` is a Python builtin
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"bcnet {metadata.version('bcnet')}")
         raise typer.Exit
 
 
 def _program(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of the program itself; the help is `_HELP`."""
@@ -109,11 +109,11 @@ def main() -> None:
     take_every_stop()
     _find_modules_here()
     try:
-        with only_the_first_speaks():
+        with silence_other_ranks():
             make_app()()
     except SystemExit as end:
         if end.code and launched_rank():
-            let_the_first_speak()
+            wait_for_rank_zero()
         raise
     except KeyboardInterrupt as stop:
         if not launched_rank():

@@ -106,7 +106,7 @@ def launched_rank() -> int:
 
 
 @contextmanager
-def only_the_first_speaks() -> Iterator[None]:
+def silence_other_ranks() -> Iterator[None]:
     """Let only rank 0 print within the block; the other processes keep their error messages."""
     with contextlib.ExitStack() as held:
         if launched_rank():
@@ -116,7 +116,7 @@ def only_the_first_speaks() -> Iterator[None]:
         yield
 
 
-def let_the_first_speak() -> None:
+def wait_for_rank_zero() -> None:
     """Wait before ending on other ranks, since torchrun ends all processes when one has ended."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     time.sleep(_COURTESY)
@@ -133,7 +133,8 @@ def kept_in_run(run: Path) -> str:
     if not (run / names.SETTINGS).exists():
         return "Stopped before anything was written."
     record = read_record(run)
-    kept = [s.name for s in (record.stages if record is not None else ()) if s.file and (run / s.file).exists()]
+    stages = () if record is None else record.stages
+    kept = [stage.name for stage in stages if stage.file and (run / stage.file).exists()]
     parts = ", ".join((*map(stage_title, kept), "every scored candidate"))
     return (
         f"Stopped. Finished and kept in {run}: {parts}. At most the training "

@@ -10,7 +10,7 @@ from bcnet.errors import BudgetError, ExportError, ModelError, RecipeError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bcnet.nests import Nest
+    from bcnet.pytree import Pytree
     from bcnet.space import Budget
 
 
@@ -43,7 +43,7 @@ def budget(macs: str | None, params: str | None) -> Budget:
     return Budget(limits)
 
 
-def inputs(texts: Sequence[str]) -> Nest:
+def inputs(texts: Sequence[str]) -> Pytree:
     """Return a batch of two zero inputs for shapes such as `3x224x224` or `128:int64`; several as a tuple.
 
     Raises:
@@ -87,16 +87,16 @@ def with_latency_model(budget: Budget, path: Path | None) -> Budget:
 
     if path is None:
         return budget
-    theirs = read_latency(path)
-    asked = budget.measure(theirs.name)
-    if asked is None:
+    calibrated = read_latency(path)
+    limited = budget.measure(calibrated.name)
+    if limited is None:
         raise BudgetError(f"--latency-model is for a limit on latency; got --budget {budget}: add latency=2ms, say")
-    if asked not in (theirs, LATENCY):
+    if limited not in (calibrated, LATENCY):
         raise BudgetError(
-            f"{path} is of {theirs.description}, and the budget limits {asked.description}: write latency=... alone, "
+            f"{path} is of {calibrated.description}, but the budget limits {limited.description}: write latency=..., "
             "or calibrate for that engine"
         )
-    return budget.with_measure(theirs)
+    return budget.with_measure(calibrated)
 
 
 def parse_training(recipe: str | None, pairs: Sequence[str] | None, precision: str | None) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def show_result(console: Console, result: RunResult, folder: str) -> None:
         if text:
             console.print(printable(text), highlight=False, markup=False)
     # commands to copy are not wrapped
-    way_on = f"Report: {folder}/report.html   Next: bcnet export {folder}{model_option(result.model)}"
-    console.print(way_on, highlight=False, markup=False, soft_wrap=True)
+    next_steps = f"Report: {folder}/report.html   Next: bcnet export {folder}{model_option(result.model)}"
+    console.print(next_steps, highlight=False, markup=False, soft_wrap=True)
 
 
 def _conclude(result: RunResult) -> tuple[str, str]:
@@ -70,12 +70,12 @@ def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
         show_result(console, outcome.result, folder)
         return
     space = outcome.space
-    go_on = "To continue: the same command without --until."
+    continue_hint = "To continue: the same command without --until."
     if outcome.widths is None:
-        told = f"Trained the supernet of {len(space.groups)} width groups"
+        summary = f"Trained the supernet of {len(space.groups)} width groups"
         if outcome.prior is not None:
-            told += f", and fitted a prior of {outcome.prior.effective_widths:.1f} effective widths per group"
-        console.print(f"{told}.\n{go_on}", highlight=False, markup=False, soft_wrap=True)
+            summary += f", and fitted a prior of {outcome.prior.effective_widths:.1f} effective widths per group"
+        console.print(f"{summary}.\n{continue_hint}", highlight=False, markup=False, soft_wrap=True)
         return
     scored = "" if outcome.found is None else f" of {len(outcome.found.evaluations):,} candidates"
     table = Table(title=f"Widths{scored}")
@@ -88,7 +88,7 @@ def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
     text = f"{cost.macs:,} MACs ({cost.macs / space.reference.macs:.3f} of the original), {cost.params:,} parameters."
     if outcome.test is not None:
         text += f" Test: {', '.join(f'{name} {value:.4g}' for name, value in outcome.test.figures.items())}."
-    console.print(f"{text}\n{go_on}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{text}\n{continue_hint}", highlight=False, markup=False, soft_wrap=True)
 
 
 def model_option(model: str) -> str:
@@ -160,8 +160,8 @@ def _latencies(space: WidthSpace, widths: Widths | None, latency: Latency) -> st
     rows = {"original": space.original_widths, "narrowest": space.narrowest, "chosen widths": widths}
     given = {name: row for name, row in rows.items() if row is not None}
     predicted = latency.model.predict(np.array(list(given.values()))).tolist()
-    told = ", ".join(f"{name} {latency.figure(time)}" for name, time in zip(given, predicted, strict=True))
-    return f"Latency as predicted for {latency.model.machine}: {told}."
+    summary = ", ".join(f"{name} {latency.figure(time)}" for name, time in zip(given, predicted, strict=True))
+    return f"Latency as predicted for {latency.model.machine}: {summary}."
 
 
 def _fixed_table(space: WidthSpace) -> Table:

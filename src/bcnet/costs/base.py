@@ -72,10 +72,8 @@ class Measure(ABC):
     """A cost of widths. Settings are fields of a frozen dataclass, so that equal measures compare equal.
 
     Class attributes: `name` identifies it in budgets, files and on the command line. `unit` follows a value in text.
-        Limits
-    are whole numbers of a unit fine enough for that: nanoseconds, for instance, and not milliseconds. In text a limit
-        is
-    followed by one of `scales` (lower case), as in `example`.
+    Limits are whole numbers of a unit fine enough for that: nanoseconds, for instance, and not milliseconds. In text a
+    limit is followed by one of `scales` (lower case), as in `example`.
 
     A measure must not decrease as a width grows, so that narrowing reaches any limit; one that may decrease must
     override `monotone`.

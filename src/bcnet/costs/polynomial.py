@@ -77,8 +77,7 @@ class Polynomial:
         return total
 
     def tables(self, choices: Sequence[FloatArray], limit: float = 1.0) -> dict[tuple[int, ...], FloatArray]:
-        """Return values divided by `limit` as a sum of tables: distinct ascending groups -> one axis over the `choices`
-        of each."""
+        """Return values over `limit` as a sum of tables: ascending groups -> an axis over the choices of each."""
         tables: dict[tuple[int, ...], FloatArray] = {}
         for groups, coefficient in self.terms.items():
             scope = tuple(sorted(set(groups)))

@@ -96,7 +96,11 @@ def _readable(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | t
             f"{place}"
         )
     if images.dtype.kind == "f":
-        array = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1) if axis == 3 else images
+        array = images
+        if images.ndim == 3:
+            array = images[:, None]
+        elif axis == 3:
+            array = np.moveaxis(images, 3, 1)
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     if images.dtype != np.uint8:
         raise DataError(f"images are bytes, or floats in [0, 1]; got {images.dtype} for {place}: convert them")

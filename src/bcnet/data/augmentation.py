@@ -34,8 +34,7 @@ class Augmentation:
     def __call__(
         self, pixels: torch.Tensor, generator: torch.Generator, *, first: int = 0, whole: int | None = None
     ) -> torch.Tensor:
-        """Return `pixels`, shape `(n, C, H, W)`, with every image cropped and flipped independently; the shape is
-        unchanged.
+        """Return `pixels`, shape `(n, C, H, W)`, with every image cropped and flipped independently.
 
         Draws come from `generator`, regardless of the device. For a part of a batch of `whole` images, `first` is the
         index of its first image; the result equals that part of the augmented batch.

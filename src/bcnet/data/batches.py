@@ -20,9 +20,9 @@ from bcnet.data.files import FilePixels
 from bcnet.data.images import Images, Normaliser
 from bcnet.data.transfer import move
 from bcnet.errors import DataError
-from bcnet.nests import Nest
+from bcnet.pytree import Pytree
 
-Batch = tuple[Nest, Any]  # inputs and targets; two tensors for images by name
+Batch = tuple[Pytree, Any]  # inputs and targets; two tensors for images by name
 Pixels = tuple[torch.Tensor, torch.Tensor]  # images and labels
 Part = Callable[[int], slice]  # maps a number of images to the requested part
 

@@ -31,8 +31,7 @@ class ResizedCrop:
 
     The part is that of Szegedy et al. ("Going deeper with convolutions", 2015), drawn like torchvision's
     `RandomResizedCrop`: a uniform area, and a side ratio between 3/4 and 4/3, uniform in its logarithm. `colour_jitter`
-        is
-    the largest relative change of brightness, contrast and saturation, in random order; 0 disables it.
+    is the largest relative change of brightness, contrast and saturation, in random order; 0 disables it.
 
     Example: `ResizedCrop(min_area=0.08, colour_jitter=0.4)` is the usual choice for ImageNet.
 

@@ -146,14 +146,17 @@ def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
     """Return a note on what was read: "3 classes: 12 images in train, 6 in test; left unread: extra/"."""
     counts = {str(folder): sum(map(len, files.values())) for folder, files in read.items()}
     classes = len(next(iter(read.values())))
-    folders = [] if path in read else [f"{entry}/" for entry in _subfolders(path) if entry not in read]
-    others = sum(
-        len([file for file in files_under(folder / name) if not file.name.startswith(".")]) - len(members)
-        for folder, files in read.items()
-        for name, members in files.items()
-        if (folder / name).is_dir()
-    )
-    unread = [*folders, *([f"{others} files that are not images"] if others else [])]
+    unread = []
+    if path not in read:
+        unread += [f"{entry}/" for entry in _subfolders(path) if entry not in read]
+    others = 0
+    for folder, files in read.items():
+        for name, members in files.items():
+            if (folder / name).is_dir():
+                visible = [file for file in files_under(folder / name) if not file.name.startswith(".")]
+                others += len(visible) - len(members)
+    if others:
+        unread.append(f"{others} files that are not images")
     return what_was_read(classes, counts, unread)
 
 

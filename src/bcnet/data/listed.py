@@ -36,10 +36,9 @@ def load_csv(path: Path, image_size: int | None) -> DataSet:
     ...).
 
     File names are relative to the folder of the CSV file and must lie in it: a table reads no other files. Classes are
-        words or numbers, sorted alphabetically or numerically. A column of splits (`split`, `set`, `subset`) separates
-        training,
-    validation and test images; or `path` is a folder with one file per split (`train.csv`, `test.csv`). Without test
-    images a fixed fifth of every class is held out.
+    words or numbers, sorted alphabetically or numerically. A column of splits (`split`, `set`, `subset`) separates
+    training, validation and test images; or `path` is a folder with one file per split (`train.csv`, `test.csv`).
+    Without test images a fixed fifth of every class is held out.
 
     Raises:
         DataError: no such file, a missing column or value, an image that is outside the folder, missing or unreadable,

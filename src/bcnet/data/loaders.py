@@ -20,18 +20,18 @@ from bcnet.data.conversion import LABEL_COLUMNS, split_dict
 from bcnet.data.images import Normaliser
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import BCNetError, DataError
-from bcnet.nests import Nest, by_name, channels_last, contiguous, count, join_batches, take_images, tensors
+from bcnet.pytree import Pytree, by_name, channels_last, concat_batches, contiguous, count, slice_batch, tensors
 
 _SEEDS = 2**62
 Accepted = Callable[[Any, str], Any]  # (targets, origin) -> targets; raises for invalid ones
-Held = tuple[Nest, Nest]  # inputs and targets of all validation images
+Held = tuple[Pytree, Pytree]  # inputs and targets of all validation images
 
 
 def _any_targets(targets: Any, where: str) -> Any:
     return targets
 
 
-def _are_labels(targets: Nest) -> TypeGuard[torch.Tensor]:
+def _are_labels(targets: Pytree) -> TypeGuard[torch.Tensor]:
     """Return whether targets are class numbers, one per image."""
     return isinstance(targets, torch.Tensor) and targets.ndim == 1 and not targets.is_floating_point()
 
@@ -103,7 +103,7 @@ class Loaders:
                 "a validation loader gives the same images every time; got others on a second reading: give it "
                 "shuffle=False, and a data set that does not augment, or give items for validation beside those that do"
             )
-        return join_batches([x for x, _ in batches]), join_batches([y for _, y in batches])
+        return concat_batches([x for x, _ in batches]), concat_batches([y for _, y in batches])
 
     @property
     def labels(self) -> torch.Tensor | None:
@@ -162,7 +162,7 @@ class Loaders:
         images, labels = self.held_out
         kinds = labels if _are_labels(labels) else torch.zeros(count(labels), dtype=torch.int64)  # one class
         fresh = stratified_mask(kinds, fresh_share, seed)
-        scoring, again = ((take_images(images, part), take_images(labels, part)) for part in (~fresh, fresh))
+        scoring, again = ((slice_batch(images, part), slice_batch(labels, part)) for part in (~fresh, fresh))
         return scoring, again
 
     def test_batches(self) -> Iterator[Batch]:
@@ -210,7 +210,7 @@ class LoaderBatches:
             x, y = _check_batch(batch, "training", self.accepted)
             yield self.laid_out(x), y
 
-    def laid_out(self, x: Nest) -> Nest:
+    def laid_out(self, x: Pytree) -> Pytree:
         """Return inputs in the memory format of the batches."""
         return channels_last(x) if self.channels_last else contiguous(x)
 
@@ -267,7 +267,7 @@ def cut(data: Held, batch_size: int, *, seed: int) -> list[Batch]:
     images, labels = data
     order = torch.randperm(count(labels), generator=torch.Generator().manual_seed(seed))
     whole = order[: len(order) // batch_size * batch_size].view(-1, batch_size)
-    return [(take_images(images, index), take_images(labels, index)) for index in whole]
+    return [(slice_batch(images, index), slice_batch(labels, index)) for index in whole]
 
 
 def loaders_of(parts: Sequence[Any]) -> Loaders:
@@ -375,7 +375,7 @@ def _finite(batch: Batch, part: str, number: int) -> Batch:
     return batch
 
 
-def _nest(value: Any, rule: str) -> Nest:
+def _nest(value: Any, rule: str) -> Pytree:
     """Return a tensor, or several in a tuple or dict; a list, which collating makes of tuples, becomes a tuple."""
     if isinstance(value, torch.Tensor):
         return value
@@ -397,12 +397,12 @@ def _is_input(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or (tensor.dtype in (torch.int32, torch.int64, torch.bool) and tensor.ndim < 3)
 
 
-def _describe(nest: Nest) -> str:
-    return ", ".join(f"{name.lstrip('.')} {t.dtype} {tuple(t.shape)}".strip() for name, t in by_name(nest).items())
+def _describe(tree: Pytree) -> str:
+    return ", ".join(f"{name.lstrip('.')} {t.dtype} {tuple(t.shape)}".strip() for name, t in by_name(tree).items())
 
 
-def _shapes(nest: Nest) -> str:
-    return ", ".join(f"{name.lstrip('.')} {tuple(t.shape[1:])}".strip() for name, t in by_name(nest).items())
+def _shapes(tree: Pytree) -> str:
+    return ", ".join(f"{name.lstrip('.')} {tuple(t.shape[1:])}".strip() for name, t in by_name(tree).items())
 
 
 def _equal(a: Batch, b: Batch) -> bool:

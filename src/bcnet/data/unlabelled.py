@@ -19,7 +19,7 @@ from bcnet.data.images import IMAGENET, Normaliser
 from bcnet.data.loaders import Loaders, loaders_of
 from bcnet.data.sounds import Framing, files_of_sounds, read_frames
 from bcnet.errors import DataError
-from bcnet.nests import Nest, count, join_batches
+from bcnet.pytree import Pytree, concat_batches, count
 
 _BATCH = 64
 _HELD_OUT = 10  # one part of this many scores candidates, another is the test
@@ -133,7 +133,7 @@ def input_loaders(data: Any) -> Loaders | None:
         if isinstance(data.sampler, RandomSampler):
             raise DataError("a loader of inputs gives them in one order; got one that shuffles: give shuffle=False")
         batches = [_inputs_of(batch) for batch in data]
-        return _cut(join_batches(batches)) if batches else None
+        return _cut(concat_batches(batches)) if batches else None
     if isinstance(data, np.ndarray):
         data = _tensor_of(data)
     return _cut(data) if isinstance(data, Tensor) else None
@@ -150,7 +150,7 @@ def _check_enough(total: int, of: str = "", least: int = _FEWEST) -> None:
         )
 
 
-def _cut(inputs: Nest, make: Callable[[Tensor], Inputs] = Inputs, *, shuffled: bool = True) -> Loaders:
+def _cut(inputs: Pytree, make: Callable[[Tensor], Inputs] = Inputs, *, shuffled: bool = True) -> Loaders:
     total = count(inputs)
     _check_enough(total)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)) if shuffled else torch.arange(total)
@@ -202,13 +202,13 @@ def _is_input(part: Any) -> bool:
     return isinstance(part, Tensor) and part.is_floating_point() and part.ndim > 1
 
 
-def _inputs_of(batch: Any) -> Nest:
+def _inputs_of(batch: Any) -> Pytree:
     """Return the inputs of a batch: all of it, or all except its targets."""
     if _is_pair(batch):
         batch = split_dict(batch)[0] if isinstance(batch, Mapping) else batch[0]
     if isinstance(batch, (tuple, list)):
         batch = batch[0] if len(batch) == 1 else tuple(batch)
-    found: Nest = batch
+    found: Pytree = batch
     return found
 
 

@@ -117,7 +117,7 @@ def own_rendezvous(store: Store, rank: int, size: int, patience: float) -> str:
         ProcessError: not all processes joined within `patience` seconds.
     """
     end = time.monotonic() + patience
-    return _receive(store, size, end) if rank == 0 else _come(store, rank, end)
+    return _receive(store, size, end) if rank == 0 else _join(store, rank, end)
 
 
 def _receive(store: Store, size: int, end: float) -> str:
@@ -137,7 +137,7 @@ def _receive(store: Store, size: int, end: float) -> str:
     return name
 
 
-def _come(store: Store, rank: int, end: float) -> str:
+def _join(store: Store, rank: int, end: float) -> str:
     word = uuid.uuid4().hex
     store.set(f"hello/{rank}", word)
     while not store.check([f"answer/{word}"]):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from bcnet.nests import nth_part
+from bcnet.pytree import nth_part
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

@@ -113,7 +113,7 @@ def _results(result: RunResult) -> str:
     )
 
 
-def _inputs_said(facts: InputFacts) -> str:
+def _describe_inputs(facts: InputFacts) -> str:
     """Describe the inputs of `forward`."""
     if isinstance(facts.inputs, Input):
         return facts.inputs.text.capitalize()
@@ -123,7 +123,7 @@ def _inputs_said(facts: InputFacts) -> str:
 
 
 def _input(finished: FinishedRun) -> str:
-    lines = [f"## Input and output\n\n{_inputs_said(finished.input)}, any batch size."]
+    lines = [f"## Input and output\n\n{_describe_inputs(finished.input)}, any batch size."]
     normaliser = finished.input.normaliser
     if normaliser is None:
         prepared = finished.input.preparation
@@ -162,13 +162,15 @@ def _files(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> str:
         "held-out inputs, relative to the outputs'. Times are medians with quartiles, "
         f"{finished.result.device.name}, CPU threads: {threads}."
     )
-    tests = [
-        f"In int8 the network reaches {export['tests']['file']:.4g} on the test data, in PyTorch "
-        f"{export['tests']['PyTorch']:.4g} ({finished.result.headline.name})"
-        + ("." if export["arena"] is None else f"; tflite-micro takes {export['arena']:,} bytes of memory for it.")
-        for export in exports
-        if export.get("tests")
-    ]
+    tests = []
+    for export in exports:
+        if not export.get("tests"):
+            continue
+        arena = "" if export["arena"] is None else f"; tflite-micro takes {export['arena']:,} bytes of memory for it"
+        tests.append(
+            f"In int8 the network reaches {export['tests']['file']:.4g} on the test data, in PyTorch "
+            f"{export['tests']['PyTorch']:.4g} ({finished.result.headline.name}){arena}."
+        )
     return "\n".join(["## Files", "", head, "|---|---|---|---|---|---|---|", *rows, "", note, *tests])
 
 
@@ -218,7 +220,7 @@ def _best_of_trials(settings: Settings, count: int) -> str:
     assert isinstance(method, TrainingsMethod), "candidates were trained"
     epochs = method.length
     networks = "random networks" if isinstance(method, Random) else "networks"
-    went_on = ", whose own training went on" if method.goes_on else ""
+    went_on = ", whose own training went on" if method.continues_best else ""
     return f"Best of {count} {networks} after {epochs} epoch{'' if epochs == 1 else 's'} each{went_on}; "
 
 

@@ -27,8 +27,8 @@ from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
 from bcnet.formats import Format, Int8, Onnx, Opened, Runner
 from bcnet.machine.defaults import threads as torch_threads
-from bcnet.nests import Nest, call_network, tensors
-from bcnet.nests import count as nest_size
+from bcnet.pytree import Pytree, call_model, tensors
+from bcnet.pytree import count as batch_size_of
 from bcnet.run import names
 from bcnet.run.finished import FinishedRun
 from bcnet.run.result import Which
@@ -58,13 +58,11 @@ class Export:
     batches of `batches`; `tolerance` is the allowed value. `open_size`: heights and widths are open, as was tested.
     With `from_size` (height, width) the file resizes images of that size. If the network's code does not allow an open
     batch and none was requested, the file takes one input at a time, and `fixed_batch` gives the reason. `milliseconds`
-    are per image, or per
-    batch of fixed size: PyTorch, the file in its runtime, and the original's file there.
+    are per image, or per batch of fixed size: PyTorch, the file in its runtime, and the original's file there.
 
     An int8 file is compared on real inputs: `difference` is the root mean square of the differences over that of
-        PyTorch's
-    outputs. `tests` has the test metric of "PyTorch" and the "file". `arena` are the bytes that tflite-micro needs for
-    it, if installed. `exceeded` lists limits of the run that the file exceeds.
+    PyTorch's outputs. `tests` has the test metric of "PyTorch" and the "file". `arena` are the bytes that tflite-micro
+    needs for it, if installed. `exceeded` lists limits of the run that the file exceeds.
 
     """
 
@@ -219,12 +217,12 @@ def _format(
     open_ones, of_bytes = (
         [kind for kind, form in FORMATS.items() if getattr(form, able)] for able in ("opens_size", "takes_bytes")
     )
-    for asked, option, able in (
+    for value, option, able in (
         (open_size, "--open-size", open_ones),
         (resizes, "--from-size", open_ones),
         (taken == "bytes", "--bytes", of_bytes),
     ):
-        if asked and name not in able:
+        if value and name not in able:
             raise ExportError(f"{option} is for the formats {', '.join(able)}; got {name}: leave it out")
     if open_size and resizes:
         raise ExportError("a file resizes images of one size; got --open-size with --from-size: leave one of them out")
@@ -305,7 +303,7 @@ class _Inputs:
             raise ExportError(f"from_size is the height and the width of the images, (480, 640); got {sizes!r}")
         return resizing
 
-    def draw(self, count: int, factors: tuple[float, float] = (1.0, 1.0)) -> Nest:
+    def draw(self, count: int, factors: tuple[float, float] = (1.0, 1.0)) -> Pytree:
         """Return random inputs, within the range of normalised images and of images in [0, 1].
 
         `factors` scale height and width of an image.
@@ -330,7 +328,7 @@ class _Inputs:
             images = self.draw(2, factors)
             try:
                 with torch.no_grad():
-                    call_network(network, images)
+                    call_model(network, images)
             except Exception as error:
                 (shape,) = (tuple(tensor.shape) for tensor in tensors(images))
                 raise ExportError(
@@ -355,19 +353,18 @@ def _difference(
     network: nn.Module,
     runner: Runner,
     chosen: Format,
-    tried: Sequence[Nest],
+    tried: Sequence[Pytree],
 ) -> float:
-    """Return the largest difference between outputs of the file and of PyTorch, relative to the largest output (at
-    least 1).
+    """Return the largest difference between outputs of file and PyTorch, relative to the largest output (at least 1).
 
     For networks that draw random numbers in eval mode, means over many draws of both are compared, beyond their
     standard errors.
     """
     worst = 0.0
     for images in tried:
-        count = nest_size(images)
+        count = batch_size_of(images)
         with torch.no_grad():
-            expected, chance = _means(partial(call_network, network, images))
+            expected, chance = _means(partial(call_model, network, images))
         found, more = _means(partial(runner, images))
         shapes = [[tuple(tensor.shape) for tensor in parts] for parts in (expected, found)]
         if shapes[0] != shapes[1]:
@@ -413,12 +410,12 @@ def _list_shapes(shapes: Sequence[tuple[int, ...]]) -> str:
 def _times(
     network: nn.Module,
     runners: Mapping[Which, Runner],
-    image: Nest,
+    image: Pytree,
     chosen: Format,
     threads: int,
 ) -> dict[str, Timing]:
     calls = {
-        "PyTorch": lambda: call_network(network, image),
+        "PyTorch": lambda: call_model(network, image),
         chosen.runtime: lambda: runners["searched"](image),
         f"{chosen.runtime}, original network": lambda: runners["original"](image),
     }

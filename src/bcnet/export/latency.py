@@ -204,8 +204,7 @@ def _keep(run: Path, latency: Latency) -> None:
 
 
 def round_widths(space: WidthSpace, widths: Widths, multiple: int, budget: Budget) -> Widths:
-    """Return the nearest multiples of `multiple` (and of each group's unit), at most full width, within the budget if
-    possible.
+    """Return the nearest multiples of `multiple` (and of each group's unit), within the budget if possible.
 
     While the budget is exceeded, the group that was widened most, relative to its size, is narrowed to the multiple
     below its width in `widths`. A group narrower than one multiple keeps one, so the result may exceed the budget.

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from bcnet.costs import ARENA, FLASH
 from bcnet.errors import BCNetError, ExportError
 from bcnet.formats import Runner
-from bcnet.nests import Nest, call_network, join_batches, map_tensors, take_images
+from bcnet.pytree import Pytree, call_model, concat_batches, map_tensors, slice_batch
 from bcnet.run.finished import FinishedRun
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.workload import open_source, refuse_data_code
@@ -27,14 +27,13 @@ _SAMPLES = 256
 
 @dataclass(frozen=True)
 class RealInputs:
-    """The data of a run as inputs of an exported network: held-out training inputs `(samples, 1, ...)`, and the test
-    data.
+    """The data of a run as network inputs: held-out training inputs `(samples, 1, ...)`, and the test data.
 
     `back` converts normalised images back to [0, 1], for files that normalise.
 
     """
 
-    samples: Nest
+    samples: Pytree
     parts: Parts
     task: Task
     back: nn.Module
@@ -65,7 +64,7 @@ class RealInputs:
         parts = cut_data(source.data, settings)
         back = _Denormalise(finished) if with_normalisation else nn.Identity()
         batches = islice((inputs for inputs, _ in parts.validation), 8)
-        rows = take_images(join_batches(list(batches)), slice(_SAMPLES))
+        rows = slice_batch(concat_batches(list(batches)), slice(_SAMPLES))
         samples = map_tensors(lambda tensor: back(tensor.cpu()).unsqueeze(1), rows)
         return cls(samples, parts, source.task, back)
 
@@ -78,9 +77,9 @@ class RealInputs:
         count = len(_leaves(self.samples)[0])
         squares = total = 0.0
         for number in range(count):
-            row = take_images(self.samples, number)
+            row = slice_batch(self.samples, number)
             with torch.no_grad():
-                expected = torch.cat([t.flatten() for t in _leaves(call_network(network, row))])
+                expected = torch.cat([t.flatten() for t in _leaves(call_model(network, row))])
             found = torch.cat([t.flatten() for t in _leaves(file(row))])
             squares += float((found - expected).square().sum())
             total += float(expected.square().sum())
@@ -132,8 +131,7 @@ def arena_of(content: bytes) -> int | None:
 
 
 def exceeded_limits(finished: FinishedRun, size: int, arena: int | None) -> tuple[str, ...]:
-    """Return the run's limits on arena and flash that a file of `size` bytes exceeds, as added normalisation may
-    cause."""
+    """Return the run's limits on arena and flash that a file of `size` bytes exceeds."""
     budget = finished.settings.budget
     original = finished.result.networks["original"].others
     found = []

@@ -30,7 +30,7 @@ from bcnet.latency.engines import FileEngine, engine_of
 from bcnet.latency.fit import FOLDS, fit
 from bcnet.latency.measurement import too_busy
 from bcnet.machine import measure
-from bcnet.nests import Nest, arguments, by_name, upper_bound
+from bcnet.pytree import Pytree, arguments, by_name, upper_bound
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
@@ -41,7 +41,7 @@ LEAST = 2 * FOLDS  # fewest networks for a meaningful cross-validation
 
 def write_bundle(
     model: nn.Module,
-    example_input: Nest,
+    example_input: Pytree,
     folder: str | Path,
     *,
     latency: Latency,
@@ -92,8 +92,8 @@ def write_bundle(
             (unfinished / name).write_bytes(engine.write(build(whole, traced, widths).eval(), images))
             rows.append({"file": name, "widths": list(widths)})
         facts = {name: _facts(tensor) for name, tensor in by_name(images).items()}
-        asked = {"engine": latency.engine, "threads": latency.threads, "inputs": facts}
-        (unfinished / "bundle.json").write_text(json.dumps({**asked, "networks": rows}, indent=1))
+        requested = {"engine": latency.engine, "threads": latency.threads, "inputs": facts}
+        (unfinished / "bundle.json").write_text(json.dumps({**requested, "networks": rows}, indent=1))
         shutil.copyfile(measure.__file__, unfinished / "measure.py")
         unfinished.chmod(0o755)
         unfinished.replace(place)
@@ -126,7 +126,7 @@ def latency_from(
     """
     file = Path(times)
     found: dict[tuple[int, ...], list[tuple[float, float]]] = defaultdict(list)
-    said: dict[str, str] = {}
+    stated: dict[str, str] = {}
     for number, row in _rows(file):
         try:
             widths = tuple(int(word) for word in row["widths"].split())
@@ -139,10 +139,10 @@ def latency_from(
             raise BudgetError(f"line {number} of {file} is no network's time: {error}") from None
         for name in ("engine", "threads", "batch", "device"):
             value = (row.get(name) or "").strip()
-            if said.setdefault(name, value) != value:
+            if stated.setdefault(name, value) != value:
                 raise BudgetError(
                     f"times are of one device; the {name} of line {number} of {file} is {value!r}, before it was "
-                    f"{said[name]!r}"
+                    f"{stated[name]!r}"
                 )
         found[widths].append((1e6 * milliseconds, noise))
     if len(found) < LEAST:
@@ -154,8 +154,10 @@ def latency_from(
     for widths, rows in found.items():
         nanoseconds, noise = (float(np.median(column)) for column in zip(*rows, strict=True))
         networks.append(TimedNetwork(widths, nanoseconds, noise))
-    asked = _resolve_measure(said, latency, file)
-    return store_model(asked, fit(space, networks, said["device"] or f"{asked.engine}, times of {file.name}"), path)
+    requested = _resolve_measure(stated, latency, file)
+    return store_model(
+        requested, fit(space, networks, stated["device"] or f"{requested.engine}, times of {file.name}"), path
+    )
 
 
 def _rows(file: Path) -> list[tuple[int, Mapping[str, str]]]:
@@ -171,12 +173,12 @@ def _rows(file: Path) -> list[tuple[int, Mapping[str, str]]]:
         raise BudgetError(f"{_CSV}; {file} cannot be read: {error}") from None
 
 
-def _resolve_measure(said: Mapping[str, str], latency: Latency | None, file: Path) -> Latency:
+def _resolve_measure(stated: Mapping[str, str], latency: Latency | None, file: Path) -> Latency:
     """Return the measure that the file names, or the requested one."""
-    given: dict[str, Any] = {"engine": said["engine"]} if said["engine"] else {}
+    given: dict[str, Any] = {"engine": stated["engine"]} if stated["engine"] else {}
     for name in ("threads", "batch"):
-        if said[name]:
-            given[name] = int(said[name]) if said[name].isdigit() else said[name]
+        if stated[name]:
+            given[name] = int(stated[name]) if stated[name].isdigit() else stated[name]
     if latency is None:
         return Latency(**{"engine": "other", **given})
     for name, value in given.items():

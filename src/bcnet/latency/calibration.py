@@ -29,7 +29,7 @@ from bcnet.files.documents import read_document, write_document, write_plain
 from bcnet.latency.engines import engine_of
 from bcnet.latency.fit import fit
 from bcnet.latency.measurement import engine_times, measure_steadily
-from bcnet.nests import Nest, arguments, join_batches, map_tensors
+from bcnet.pytree import Pytree, arguments, concat_batches, map_tensors
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 
@@ -43,7 +43,7 @@ _IN_VAIN = 200  # draws without a new network
 
 def calibrate(
     model: nn.Module,
-    example_input: Nest,
+    example_input: Pytree,
     *,
     latency: Latency | None = None,
     space: WidthSpace | None = None,
@@ -75,19 +75,19 @@ def calibrate(
     Example: `Budget({calibrate(resnet, torch.zeros(1, 3, 32, 32)): "2 ms"})`
 
     """
-    asked = latency or Latency()
+    requested = latency or Latency()
     args, kwargs = arguments(example_input)
     traced = space or WidthSpace.trace(model, args, example_kwargs=kwargs)
-    whole, images = subject(model, example_input, asked)
+    whole, images = subject(model, example_input, requested)
 
     def network(widths: Widths) -> nn.Module:
         return build(whole, traced, widths)
 
     times_file = None if path is None else unfinished_path(Path(path))
     model_of_times = measure_and_fit(
-        traced, network, images, asked, seed=seed, times_file=times_file, on_measured=on_measured
+        traced, network, images, requested, seed=seed, times_file=times_file, on_measured=on_measured
     )
-    measure = store_model(asked, model_of_times, path)
+    measure = store_model(requested, model_of_times, path)
     if times_file is not None:
         times_file.unlink(missing_ok=True)
     return measure
@@ -98,17 +98,17 @@ def unfinished_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.unfinished")
 
 
-def subject(model: nn.Module, example_input: Nest, latency: Latency) -> tuple[nn.Module, Nest]:
+def subject(model: nn.Module, example_input: Pytree, latency: Latency) -> tuple[nn.Module, Pytree]:
     """Return a copy of the network to narrow, and a batch in the engine's form, both on the CPU."""
     first = map_tensors(lambda tensor: tensor[:1].cpu(), example_input)
-    return copy.deepcopy(model).cpu(), join_batches([first] * latency.batch)
+    return copy.deepcopy(model).cpu(), concat_batches([first] * latency.batch)
 
 
-def store_model(asked: Latency, model: LatencyModel, path: str | Path | None) -> Latency:
+def store_model(requested: Latency, model: LatencyModel, path: str | Path | None) -> Latency:
     """Return the measure with its model; write it to `path`, if given, for `bcnet.costs.read_latency`."""
     if path is not None:
-        write_plain(Path(path), {**_facts(asked), "model": model.to_dict()})
-    return dataclasses.replace(asked, model=model)
+        write_plain(Path(path), {**_facts(requested), "model": model.to_dict()})
+    return dataclasses.replace(requested, model=model)
 
 
 def _facts(latency: Latency) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _facts(latency: Latency) -> dict[str, Any]:
 def measure_and_fit(
     space: WidthSpace,
     network: Callable[[Widths], nn.Module],
-    images: Nest,
+    images: Pytree,
     latency: Latency,
     *,
     seed: int = 0,

@@ -29,8 +29,8 @@ from bcnet.machine.measure import (
     openvino_call,
 )
 from bcnet.machine.timing import Call
-from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches, map_tensors
 from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn, mnn
+from bcnet.pytree import Pytree, arguments, channels_last, concat_batches, contiguous, count, map_tensors
 from bcnet.tflite.converter import Converter, is_installed
 from bcnet.tflite.litert import check_installed
 
@@ -45,7 +45,7 @@ class Engine(ABC):
     extra: ClassVar[str] = ""  # the extra of bcnet that installs it
 
     @abstractmethod
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """Return a function that runs a network in eval mode on `inputs` once per call.
 
         Raises:
@@ -89,7 +89,7 @@ class Torch(Engine):
     name = "torch"
     package = "torch"
 
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """See `Engine`; the caller sets torch's number of threads."""
         if runs_channels_last(network, inputs):
             run = without_gradients(place(network, None, "channels_last"))
@@ -105,7 +105,7 @@ class Cuda(Torch):
 
     name = "cuda"
 
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """See `Engine`."""
         self._check()
         run = super().prepare(network.cuda(), move(inputs, "cuda"), threads)
@@ -131,8 +131,7 @@ class Cuda(Torch):
 
 
 class OnnxGraph:
-    """ONNX files of networks with the same graph, as from `Onnx.write`: exported once, then rewritten with other
-    weights.
+    """ONNX files of networks with the same graph: exported once, then rewritten with other weights.
 
     The first rewritten file is compared with its network. If the graph depends on widths elsewhere than in its weights,
     each network is exported on its own.
@@ -143,7 +142,7 @@ class OnnxGraph:
         self._graph: Any = None
         self._rewritable: bool | None = None
 
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """Return the file of a network."""
         if self._graph is not None and self._rewritable is not False:
             content = self._rewritten(network)
@@ -151,7 +150,7 @@ class OnnxGraph:
                 self._rewritable = _same(content, network, inputs)
             if self._rewritable:
                 return content
-        example = inputs if count(inputs) > 1 else join_batches([inputs, inputs])
+        example = inputs if count(inputs) > 1 else concat_batches([inputs, inputs])
         graph = Onnx().graph(network, example)
         if self._graph is None:
             self._graph = graph
@@ -176,13 +175,13 @@ class OnnxGraph:
         return optimized_onnx(model, {})
 
 
-def arrays(inputs: Nest) -> Inputs:
+def arrays(inputs: Pytree) -> Inputs:
     """Return the inputs as arrays for an engine."""
     args, kwargs = arguments(inputs)
     return {name: tensor.numpy() for name, tensor in kwargs.items()} or [tensor.numpy() for tensor in args]
 
 
-def _same(content: bytes, network: nn.Module, inputs: Nest) -> bool:
+def _same(content: bytes, network: nn.Module, inputs: Pytree) -> bool:
     expected = without_gradients(network)(inputs)
     try:
         found = Onnx().runner(content, network, 1)(inputs)
@@ -199,7 +198,7 @@ class FileEngine(Engine):
     suffix: ClassVar[str]
 
     @abstractmethod
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """Return the file of a network in eval mode.
 
         Raises:
@@ -215,7 +214,7 @@ class OnnxEngine(FileEngine):
     def __init__(self) -> None:
         self._graph = OnnxGraph()
 
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """See `FileEngine`."""
         return self._graph.write(network, inputs)
 
@@ -227,7 +226,7 @@ class OnnxRuntime(OnnxEngine):
     package = "onnxruntime"
     extra = "onnx"
 
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """See `Engine`."""
         self.import_package(self.package)
         return onnxruntime_call(self.write(network, inputs), arrays(inputs), threads)
@@ -240,7 +239,7 @@ class OpenVino(OnnxEngine):
     package = "openvino"
     extra = "openvino"
 
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """See `Engine`."""
         self.import_package(self.package)
         return openvino_call(self.write(network, inputs), arrays(inputs), threads)
@@ -267,12 +266,12 @@ class LiteRt(FileEngine):
         """See `Engine`; it needs a converter and a runtime."""
         return super().is_installed and is_installed()
 
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """See `Engine`."""
         check_installed()
         return litert_call(self.write(network, inputs), arrays(inputs), threads)
 
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """See `FileEngine`."""
         return self._converter.convert(network, inputs)
 
@@ -282,7 +281,7 @@ class LiteRtInt8(LiteRt):
 
     name = "litert:int8"
 
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """See `FileEngine`."""
         return self._converter.convert(network, inputs, _as_sample(inputs))
 
@@ -301,12 +300,12 @@ class NcnnEngine(FileEngine):
         self.import_package("pnnx")  # it writes ncnn's files
         return super().version
 
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """See `Engine`."""
         self.import_package(self.package)
         return ncnn_call(self.write(network, inputs), arrays(inputs), threads)
 
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """See `FileEngine`."""
         return Ncnn().write(network, inputs, {})
 
@@ -325,12 +324,12 @@ class MnnEngine(OnnxEngine):
         mnn.check_installed()
         return metadata.version("MNN")
 
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """See `Engine`."""
         mnn.check_installed()
         return mnn_call(self.write(network, inputs), arrays(inputs), threads)
 
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """See `FileEngine`."""
         return mnn.mnn_of(super().write(network, inputs), type(network).__name__)
 
@@ -349,11 +348,11 @@ class ExecuTorchEngine(FileEngine):
         self.import_package(self.package)
         return metadata.version("executorch")
 
-    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Pytree, threads: int) -> Call:
         """See `Engine`."""
         return executorch_call(self.write(network, inputs), arrays(inputs), threads)
 
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """See `FileEngine`."""
         return ExecuTorch().write(network, inputs, {})
 
@@ -363,12 +362,12 @@ class ExecuTorchInt8Engine(ExecuTorchEngine):
 
     name = "executorch:int8"
 
-    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Pytree) -> bytes:
         """See `FileEngine`."""
         return ExecuTorchInt8(_as_sample(inputs)).write(network, inputs, {})
 
 
-def _as_sample(inputs: Nest) -> Nest:
+def _as_sample(inputs: Pytree) -> Pytree:
     """Return a batch as a single sample, `(1, batch, ...)`."""
     return map_tensors(lambda tensor: tensor.unsqueeze(0), inputs)
 

@@ -3,8 +3,7 @@
 Times of single layers do not add up to a network's time, so whole networks are fitted, by non-negative least squares on
 relative errors. A feature is a sum over layers that share a coefficient, of polynomials in widths rounded up to blocks
 of channels, as hardware computes them. If widths may be unaligned (not multiples of 4), each form is also tried with
-two
-more features: the work of layers with unaligned inputs, with depthwise convolutions separate.
+two more features: the work of layers with unaligned inputs, with depthwise convolutions separate.
 """
 
 from __future__ import annotations

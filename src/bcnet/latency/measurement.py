@@ -21,7 +21,7 @@ from bcnet.latency.engines import Engine
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.measure import BUSY, ROUNDS, median_and_noise, times
 from bcnet.machine.timing import Call
-from bcnet.nests import Nest
+from bcnet.pytree import Pytree
 from bcnet.space import Widths
 
 TRIES = 3
@@ -29,7 +29,7 @@ _LEAST = 4  # networks needed to estimate more than a factor
 
 
 def engine_times(
-    engine: Engine, network: Callable[[Widths], nn.Module], images: Nest, threads: int
+    engine: Engine, network: Callable[[Widths], nn.Module], images: Pytree, threads: int
 ) -> Callable[[Widths], Call]:
     """Return a function that makes a timed call for widths."""
     return lambda widths: engine.prepare(network(widths).eval(), images, threads)
@@ -60,6 +60,7 @@ def measure_steadily(
     once = functools.cache(prepared)  # writing a file takes seconds
     for _ in range(TRIES):
         found = {m.widths: m for m in measure_networks(once, list(dict.fromkeys((*before, *batch))), threads)}
+        # The same networks' times now and then show whether the machine itself has changed.
         pace = _Pace.of([found[w].nanoseconds for w in before], [*before.values()])
         noise = float(np.median([m.noise for m in found.values()]))
         if max(noise, pace.apart) <= BUSY:
@@ -103,6 +104,7 @@ class _Pace:
 
     def as_then(self, nanoseconds: float) -> float:
         """Return the time that a network would have taken then."""
+        # No extrapolation of the power law beyond the networks it was fitted to.
         near = min(max(nanoseconds, self.fastest), self.slowest)
         return float(nanoseconds * np.exp(self.offset) * near ** (self.exponent - 1))
 

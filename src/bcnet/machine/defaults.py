@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from bcnet.machine.bf16 import WrongInBf16
 from bcnet.machine.precision import Precision, autocast, resolve_precision
-from bcnet.nests import Nest, call_network, channels_last, contiguous, map_tensors, tensors
+from bcnet.pytree import Pytree, call_model, channels_last, contiguous, map_tensors, tensors
 
 Layout = Literal["auto", "channels_last", "contiguous"]
 PRIMITIVES = 1024  # oneDNN's own default
@@ -58,19 +58,19 @@ def usual_threads(group: Path = Path("/sys/fs/cgroup")) -> int:
     return max(1, min(torch.get_num_threads(), allowed))
 
 
-def layout_of(wish: Layout, device: torch.device) -> Layout:
-    """Return the memory format of the supernet's weights for `wish` on the device; never "auto".
+def layout_of(requested: Layout, device: torch.device) -> Layout:
+    """Return the memory format of the supernet's weights for `requested` on the device; never "auto".
 
     Images are channels-last everywhere. GPUs prefer it for weights too. On a CPU, slices of contiguous weights, which
     mostly have odd channel counts, score large batches slightly faster and train equally fast.
     """
-    if wish != "auto":
-        return wish
+    if requested != "auto":
+        return requested
     return "contiguous" if device.type == "cpu" else "channels_last"
 
 
-def precision_of(wish: Precision, device: torch.device, largest: int) -> Precision:
-    """Return the precision for `wish` on the device, like `resolve_precision`; never "auto".
+def precision_of(requested: Precision, device: torch.device, largest: int) -> Precision:
+    """Return the precision for `requested` on the device, like `resolve_precision`; never "auto".
 
     CPUs with bf16 in AVX-512 but without AMX also use bf16 if the largest activation of an image has at least 16 KiB
     (`largest`, in bytes); smaller networks gain little.
@@ -80,12 +80,17 @@ def precision_of(wish: Precision, device: torch.device, largest: int) -> Precisi
     Raises:
         RecipeError: fp16 on a CPU.
     """
-    if wish == "auto" and device.type == "cpu" and largest >= _WORTH_CASTING and torch.cpu._is_avx512_bf16_supported():
+    if (
+        requested == "auto"
+        and device.type == "cpu"
+        and largest >= _WORTH_CASTING
+        and torch.cpu._is_avx512_bf16_supported()
+    ):
         return "bf16"
-    return resolve_precision(wish, device)
+    return resolve_precision(requested, device)
 
 
-def computes_in(precision: Precision, network: nn.Module, inputs: Nest, device: torch.device) -> bool:
+def computes_in(precision: Precision, network: nn.Module, inputs: Pytree, device: torch.device) -> bool:
     """Return whether the network runs forward and backward in a resolved precision, with correct results.
 
     Some operators have no bf16 version, for instance those on complex numbers, and some convolutions are wrong in bf16
@@ -103,12 +108,12 @@ def computes_in(precision: Precision, network: nn.Module, inputs: Nest, device: 
     return _learns(precision, network, inputs, device)
 
 
-def _learns(precision: Precision, network: nn.Module, inputs: Nest, device: torch.device) -> bool:
+def _learns(precision: Precision, network: nn.Module, inputs: Pytree, device: torch.device) -> bool:
     with torch.random.fork_rng(devices=[]), torch.enable_grad():  # dropout draws from the global generator
         try:
             copied = copy.deepcopy(network).to(device).train()
             with autocast(precision, device):
-                outputs = call_network(copied, map_tensors(lambda tensor: tensor.to(device), inputs))
+                outputs = call_model(copied, map_tensors(lambda tensor: tensor.to(device), inputs))
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
             torch.autograd.backward([leaf.float().sum() for leaf in leaves])
         except Exception:
@@ -134,7 +139,7 @@ def place(network: nn.Module, device: torch.device | str | None, layout: Layout)
     return network
 
 
-def runs_channels_last(network: nn.Module, inputs: Nest) -> bool:
+def runs_channels_last(network: nn.Module, inputs: Pytree) -> bool:
     """Return whether the network runs on channels-last images, in eval and training mode.
 
     For instance, `x.view(x.size(0), -1)` of a feature map requires contiguous memory. True if the network fails on
@@ -148,11 +153,11 @@ def runs_channels_last(network: nn.Module, inputs: Nest) -> bool:
     )
 
 
-def _computes(network: nn.Module, inputs: Nest, training: bool, layout: Layout) -> bool:
+def _computes(network: nn.Module, inputs: Pytree, training: bool, layout: Layout) -> bool:
     with torch.random.fork_rng(devices=[]), torch.no_grad():  # dropout draws from the global generator
         try:
             copied = place(copy.deepcopy(network), None, layout).train(training)
-            call_network(copied, channels_last(inputs) if layout == "channels_last" else contiguous(inputs))
+            call_model(copied, channels_last(inputs) if layout == "channels_last" else contiguous(inputs))
         except Exception:
             return False
     return True
@@ -194,8 +199,7 @@ def lives_on(device: torch.device, data: int, free: int | None) -> bool:
 
 
 def set_primitive_cache_capacity(capacity: int | None = None) -> int:
-    """Set how many compiled operators oneDNN caches, by default from the environment or `PRIMITIVES`; return the
-    number.
+    """Set how many compiled operators oneDNN caches (default: the environment's or `PRIMITIVES`); return the number.
 
     oneDNN reads it when the first operator is compiled, so call it before. A full cache is searched for the entry to
     evict: a large cache that does not hold all shapes is slower than a small one.

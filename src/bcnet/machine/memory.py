@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bcnet.nests import Nest, call_network, count
+from bcnet.pytree import Pytree, call_model, count
 
 _TRANSIENT = 2  # largest tensors besides the saved ones in a backward pass
 _SCORING = 3  # largest tensors at once in a forward pass
@@ -56,18 +56,18 @@ def activations(module: nn.Module, loss: Callable[[], torch.Tensor], images: int
 
 
 @torch.no_grad()
-def largest_activation(model: nn.Module, example: Nest) -> int:
+def largest_activation(model: nn.Module, example: Pytree) -> int:
     """Return the bytes of the largest output of any module, for one image of the inputs `example`."""
     largest = 0
 
-    def hear(part: nn.Module, given: object, output: object) -> None:
+    def record(part: nn.Module, given: object, output: object) -> None:
         nonlocal largest
         if isinstance(output, torch.Tensor):
             largest = max(largest, output.nbytes // count(example))
 
-    handles = [part.register_forward_hook(hear) for part in model.modules()]
+    handles = [part.register_forward_hook(record) for part in model.modules()]
     try:
-        call_network(model, example)
+        call_model(model, example)
     finally:
         for handle in handles:
             handle.remove()

@@ -13,18 +13,18 @@ from bcnet.errors import RecipeError
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
-def resolve_precision(wish: Precision, device: torch.device) -> Precision:
-    """Return the precision for `wish` on the device; never "auto".
+def resolve_precision(requested: Precision, device: torch.device) -> Precision:
+    """Return the precision for `requested` on the device; never "auto".
 
     "auto" is bf16 on GPUs from Ampere and CPUs with AMX, fp16 on older GPUs, and fp32 on other CPUs.
 
     Raises:
         RecipeError: fp16 on a CPU, which has no gradient scaling.
     """
-    if wish == "fp16" and device.type == "cpu":
+    if requested == "fp16" and device.type == "cpu":
         raise RecipeError("precision fp16 needs a GPU; got a CPU: take bf16, fp32 or auto")
-    if wish != "auto":
-        return wish
+    if requested != "auto":
+        return requested
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability(device)[0] >= 8 else "fp16"
     if device.type == "cpu" and torch.cpu._is_amx_tile_supported():

@@ -91,7 +91,7 @@ class TrainingsMethod(Method):
     """Epochs of each of them; 0.25 is a quarter of the batches of one epoch."""
 
     @property
-    def goes_on(self) -> bool:
+    def continues_best(self) -> bool:
         """Return whether the final training continues the best candidate's own training."""
         return False
 
@@ -212,7 +212,7 @@ class Random(TrainingsMethod):
         return self
 
     @property
-    def goes_on(self) -> bool:
+    def continues_best(self) -> bool:
         """Return whether the final training continues the best candidate's own training."""
         return self.continued
 

@@ -16,7 +16,7 @@ from torch import nn
 from bcnet.errors import ExportError
 from bcnet.formats import Format, Int8, Opened, Runner, export_graph, import_package, in_order
 from bcnet.machine.measure import ExecuTorchFile
-from bcnet.nests import Nest, tensors
+from bcnet.pytree import Pytree, tensors
 
 _import = partial(import_package, need="ExecuTorch needs packages of its own", extra="executorch")
 
@@ -29,7 +29,9 @@ class ExecuTorch(Format):
     opens_batch = False
     takes_bytes = True
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """See `Format`."""
         ordered, inputs = in_order(network, example)
         program = export_graph(ordered.eval(), inputs, opened="nothing")
@@ -58,7 +60,7 @@ class ExecuTorch(Format):
             _import("executorch.runtime")
             file = ExecuTorchFile(content, threads)
 
-        def run(inputs: Nest) -> Any:
+        def run(inputs: Pytree) -> Any:
             found = [output.clone() for output in file([t.contiguous() for t in tensors(inputs)])]
             return found[0] if len(found) == 1 else found
 

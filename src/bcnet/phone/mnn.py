@@ -19,7 +19,7 @@ from torch import nn
 from bcnet.errors import ExportError
 from bcnet.formats import Format, Onnx, Opened, Runner, import_package
 from bcnet.machine.measure import MnnFile, silent
-from bcnet.nests import Nest, arguments
+from bcnet.pytree import Pytree, arguments
 
 _import = partial(import_package, need="MNN is a package of its own", extra="mnn")
 # The module `MNN.tools.mnnconvert` installs a package when it is imported; the compiled one does not.
@@ -48,7 +48,9 @@ class Mnn(Format):
     suffix = "mnn"
     runtime = "MNN"
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """See `Format`."""
         return mnn_of(Onnx().write(network.eval(), example, {}, opened=opened), type(network).__name__)
 
@@ -57,7 +59,7 @@ class Mnn(Format):
         check_installed()
         file = MnnFile(content, threads)
 
-        def run(inputs: Nest) -> Any:
+        def run(inputs: Pytree) -> Any:
             args, kwargs = arguments(inputs)
             named = {name: tensor.numpy() for name, tensor in kwargs.items()} or [tensor.numpy() for tensor in args]
             found = [torch.from_numpy(array) for array in file(file.convert(named))]
@@ -91,19 +93,19 @@ def mnn_of(onnx: bytes, name: str) -> bytes:
         source.write_bytes(_with_axes(onnx))
         command = [sys.executable, "-c", _CONVERT, str(source), str(target)]  # the converter may end its process
         done = subprocess.run(command, capture_output=True, text=True)
-        said = (done.stdout + done.stderr).strip().splitlines() or ["nothing said"]
+        output = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
         if foreign := _FOREIGN.search(done.stdout + done.stderr):
             raise ExportError(
                 f"MNN has no form for {foreign[1]} as {name} uses it: take another --format, or compute it by other "
                 "operators in forward()"
             )
-        if done.returncode or not said[-1].startswith("made as ") or not target.exists():
-            why = next((line for line in said if "rror" in line), said[-1])
+        if done.returncode or not output[-1].startswith("made as ") or not target.exists():
+            why = next((line for line in output if "rror" in line), output[-1])
             raise ExportError(
                 f"MNN's converter ends with code {done.returncode} on {name} ({why}): take another --format, or "
                 "compute it by other operators in forward()"
             )
-        drawn = said[-1].rpartition(" ")[2].encode()
+        drawn = output[-1].rpartition(" ")[2].encode()
         content = target.read_bytes()
     same = str(uuid.UUID(bytes=hashlib.sha256(onnx).digest()[:16])).upper().encode()
     return content.replace(drawn, same) if len(drawn) == len(same) else content

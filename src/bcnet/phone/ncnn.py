@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from bcnet.errors import ExportError
 from bcnet.formats import Format, Onnx, Opened, Runner, import_package, in_order
 from bcnet.machine.measure import NcnnFile
-from bcnet.nests import Nest, tensors
+from bcnet.pytree import Pytree, tensors
 
 _import = partial(import_package, need="ncnn needs packages of its own", extra="ncnn")
 _CLOSE = 1e-2  # of the largest output; exported files are compared more strictly
@@ -34,7 +34,9 @@ class Ncnn(Format):
     runtime = "ncnn"
     opens_batch = False
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """See `Format`.
 
         pnnx reads ONNX and TorchScript, and converts some layers of each wrongly that it converts correctly from the
@@ -81,7 +83,7 @@ class Ncnn(Format):
         _import("ncnn")
         file = NcnnFile(content, threads)
 
-        def run(inputs: Nest) -> Any:
+        def run(inputs: Pytree) -> Any:
             given = tensors(inputs)
             _check_inputs(given)
             outputs = file(file.convert([tensor.numpy() for tensor in given]))
@@ -125,9 +127,9 @@ def _convert(name: str, graph: bytes, network: nn.Module, inputs: Sequence[torch
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         files = [place / f"network.ncnn.{suffix}" for suffix in ("param", "bin")]
         if done.returncode or not all(file.exists() for file in files):
-            said = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+            reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
             raise ExportError(
-                f"pnnx ends with code {done.returncode} on {type(network).__name__} ({said}): take another --format"
+                f"pnnx ends with code {done.returncode} on {type(network).__name__} ({reason}): take another --format"
             )
         _check_layers(files[0].read_text(encoding="utf-8"), network)
         archive = io.BytesIO()

@@ -47,8 +47,7 @@ class Prior:
         return effective_widths(self.rows)
 
     def sample(self, count: int, budget: Budget, rng: np.random.Generator) -> PriorSample:
-        """Return `count` distinct widths within `budget`, filled up with random feasible ones if the prior yields too
-        few.
+        """Return `count` distinct widths within `budget`, filled up with random ones if the prior yields too few.
 
         Fewer are returned only if the space has no more; `PriorSample.note` then says so.
 
@@ -188,8 +187,7 @@ def learn_prior(
     tightened: bool = True,
     seed: int = 0,
 ) -> Prior:
-    """Fit the prior to training records: `steps` `(records,)`, `widths` `(records, groups)`, mean `losses`
-    `(records,)`.
+    """Fit the prior to `steps` `(records,)`, `widths` `(records, groups)` and mean `losses` `(records,)` of a training.
 
     Keeps the `keep` best records after the share `since` of the training by `rule` (see `select_records`), computes
     their potential errors (Eq. 12), solves for the rows under `budget` (Eq. 13-14), and smooths them to

@@ -24,8 +24,7 @@ _STEPS = 40
 
 
 def effective_widths(rows: Sequence[FloatArray]) -> float:
-    """Return the mean of `exp(entropy)` over the groups: 1 for rows on one choice, the number of choices for uniform
-    rows."""
+    """Return the mean of `exp(entropy)` over the groups: 1 for one choice, the number of choices for uniform rows."""
     return float(np.mean([np.exp(-np.sum(row[row > 0] * np.log(row[row > 0]))) for row in rows]))
 
 
@@ -90,8 +89,7 @@ class Smoothed:
         return held
 
     def with_effective_widths(self, target: float, narrow: Rows) -> tuple[Rows, float]:
-        """Return rows with `target` effective widths per group on average, or as close as possible, and their
-        temperature."""
+        """Return rows with on average `target` effective widths per group, if possible, and their temperature."""
         scale = self._span / len(self._errors)
         low = np.log(1e-4 * scale)
         high = np.log(1e3 * scale)

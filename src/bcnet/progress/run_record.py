@@ -47,11 +47,11 @@ class RunRecord(Reporter):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         failed = error is not None and isinstance(error, Exception)
-        told = str(error) if isinstance(error, BCNetError) else f"{type(error).__name__}: {error}"
+        message = str(error) if isinstance(error, BCNetError) else f"{type(error).__name__}: {error}"
         state = "finished"
         if error is not None:
             state = "failed" if failed else "stopped"
-        self._write(state=state, message=told if failed else "", stage=None)
+        self._write(state=state, message=message if failed else "", stage=None)
 
     def plan(self, stages: Sequence[Planned]) -> None:
         """Record all stages, finished ones as done."""

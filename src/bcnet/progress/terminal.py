@@ -100,7 +100,7 @@ class LineReporter(Reporter):
     """A line when a stage starts and ends, and in between at first every ten seconds, then less often.
 
     The pause grows with the elapsed time, up to ten minutes: about 40 lines in ten minutes, 80 in an hour, 230 in a
-        day.
+    day.
 
     """
 

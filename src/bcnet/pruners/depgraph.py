@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from bcnet.errors import BudgetError, ModelError
 from bcnet.machine.strides import UnitStrides
-from bcnet.nests import Nest
 from bcnet.pruners.extras import check_installed
 from bcnet.pruners.reading import narrowest_ratio, read_widths
+from bcnet.pytree import Pytree
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.space.narrowing import tensors_of
 
@@ -46,7 +46,7 @@ def depgraph_pruned(
     model: nn.Module,
     space: WidthSpace,
     budget: Budget,
-    example: Nest,
+    example: Pytree,
     *,
     loss: Callable[[nn.Module], Tensor] | None = None,
 ) -> Pruned:
@@ -95,7 +95,7 @@ def depgraph_pruned(
     return Pruned(widths, _kept_channels(model, space, example, pruner.pruning_history()))
 
 
-def _kept_channels(model: nn.Module, space: WidthSpace, example: Nest, history: Any) -> tuple[tuple[int, ...], ...]:
+def _kept_channels(model: nn.Module, space: WidthSpace, example: Pytree, history: Any) -> tuple[tuple[int, ...], ...]:
     """Return the channels of every group that a history of prunings kept, in order.
 
     The history is repeated on a network with weights `W[i, j, ...] = i * 2^26 + j`, which identify the kept channels.
@@ -132,7 +132,7 @@ def _attempt(action: Callable[[], Any], network: nn.Module) -> Any:
         ) from error
 
 
-def _pruner(network: nn.Module, space: WidthSpace, example: Nest, *, by_taylor: bool = False) -> Any:
+def _pruner(network: nn.Module, space: WidthSpace, example: Pytree, *, by_taylor: bool = False) -> Any:
     import torch_pruning
 
     importance = torch_pruning.importance

@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bcnet.errors import BudgetError, ModelError
-from bcnet.nests import Nest, arguments, call_network
 from bcnet.pruners.extras import check_installed
 from bcnet.pruners.reading import narrowest_ratio, read_widths
+from bcnet.pytree import Pytree, arguments, call_model
 from bcnet.space import Budget, Widths, WidthSpace
 
 _FLOPS = 2  # Model Optimizer's FLOPs per multiply-add
@@ -31,9 +31,9 @@ def fastnas_widths(
     model: nn.Module,
     space: WidthSpace,
     budget: Budget,
-    example: Nest,
+    example: Pytree,
     *,
-    calibration: Callable[[], Iterable[Nest]],
+    calibration: Callable[[], Iterable[Pytree]],
     score: Callable[[nn.Module], float],
 ) -> Widths:
     """Return the widths that FastNAS finds for the trained `model` under `budget`, which must limit MACs only.
@@ -69,24 +69,24 @@ def fastnas_widths(
 
 def _prune(
     model: nn.Module,
-    example: Nest,
+    example: Pytree,
     macs: int,
     narrowest: float,
-    calibration: Callable[[], Iterable[Nest]],
+    calibration: Callable[[], Iterable[Pytree]],
     score: Callable[[nn.Module], float],
 ) -> nn.Module:
     def calibrate(network: nn.Module) -> None:
         for images in calibration():
-            call_network(network, images)
+            call_model(network, images)
 
     config = {"score_func": score, "forward_loop": calibrate, "verbose": False}
     args, kwargs = arguments(example)
     dummy: Any = args[0] if len(args) == 1 else args  # the form that Model Optimizer accepts
     if kwargs:
         dummy = (*args, kwargs)
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             warnings.simplefilter("ignore")
             import modelopt.torch.prune as prune
 

@@ -22,7 +22,7 @@ def read_widths(pruned: nn.Module, space: WidthSpace) -> Widths:
         ModelError: not such a network, layers of one group with different widths, or widths that the group does not
             allow.
     """
-    said: dict[int, dict[int, str]] = {}  # group -> width -> a tensor with that width
+    names_by_width: dict[int, dict[int, str]] = {}  # group -> width -> a tensor with that width
     sizes = {name: tuple(tensor.shape) for name, tensor in tensors_of(pruned).items() if name in space.layouts}
     missing = sorted(set(space.layouts) - set(sizes))
     if missing:
@@ -31,8 +31,8 @@ def read_widths(pruned: nn.Module, space: WidthSpace) -> Widths:
         for dim, size in zip(space.layouts[name], shape, strict=True):
             alone = dim[0] if len(dim) == 1 else None
             if alone is not None and alone.group is not None:
-                said.setdefault(alone.group, {}).setdefault(size // alone.per_channel, name)
-    widths = tuple(_agree(space.groups[g].name, said.get(g, {})) for g in range(len(space.groups)))
+                names_by_width.setdefault(alone.group, {}).setdefault(size // alone.per_channel, name)
+    widths = tuple(_agree(space.groups[g].name, names_by_width.get(g, {})) for g in range(len(space.groups)))
     _check_all(space, widths, sizes)
     space.check(widths)
     return widths
@@ -43,10 +43,10 @@ def narrowest_ratio(space: WidthSpace) -> float:
     return min(group.choices[0] / group.max_width for group in space.groups)
 
 
-def _agree(group: str, said: dict[int, str]) -> int:
-    if len(said) == 1:
-        return next(iter(said))
-    found = ", ".join(f"{width} in {name}" for width, name in said.items()) or "no layer that tells"
+def _agree(group: str, names_by_width: dict[int, str]) -> int:
+    if len(names_by_width) == 1:
+        return next(iter(names_by_width))
+    found = ", ".join(f"{width} in {name}" for width, name in names_by_width.items()) or "no layer that tells"
     raise ModelError(
         f"a pruner must leave all layers of a group the same channels; in group {group!r} it left {found}: it sees "
         "fewer layers coupled than the network's forward couples, so that its widths cannot be built"

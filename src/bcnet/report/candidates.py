@@ -61,7 +61,7 @@ def section(evidence: Evidence) -> Section:
     longer = getattr(method, "finalist_epochs", None)
     if longer is not None:
         text += f" The best of them were then trained for {longer} epochs, which decided."
-    if isinstance(method, TrainingsMethod) and method.goes_on:
+    if isinstance(method, TrainingsMethod) and method.continues_best:
         text += " The best one's own training then went on to its end, on all training images."
     label = f"Scores of {len(evidence.evaluations)} candidates against their multiply-adds, with the front"
     caption = (

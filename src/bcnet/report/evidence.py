@@ -152,7 +152,9 @@ class Evidence:
     def front(self) -> tuple[Candidate, ...]:
         """Feasible candidates not dominated in score and MACs."""
         budget = self.budget
-        return () if budget is None else pareto_front(c for c in self.evaluations if budget.admits(c.cost))
+        if budget is None:
+            return ()
+        return pareto_front(c for c in self.evaluations if budget.admits(c.cost))
 
     @property
     def best(self) -> Widths | None:

@@ -36,7 +36,7 @@ def section(evidence: Evidence) -> Section:
         return Section("progress", _TITLE, not_yet("The search has not begun."))
     settings = evidence.settings
     last = rows[-1]
-    said = partial(score_text, metric=evidence.metric)
+    score = partial(score_text, metric=evidence.metric)
     evolved = word == "generation"
     if evolved:
         method = settings.method
@@ -49,8 +49,8 @@ def section(evidence: Evidence) -> Section:
         first = "with the balanced and the Uniform widths in it"
         later = "Every batch also has random widths, to improve the model; a best that stays needs no more."
     text = (
-        f"{come}. The first, {first}, had {said(rows[0]['best'])} at best and {said(rows[0]['median'])} in the median; "
-        f"the last median is {said(last['median'])}, the best of all {said(last['best'])}."
+        f"{come}. The first, {first}: best {score(rows[0]['best'])}, median {score(rows[0]['median'])}; "
+        f"the last median is {score(last['median'])}, the best of all {score(last['best'])}."
     )
     body = paragraph(text) + figure(
         "scores",

@@ -80,10 +80,10 @@ def inline(rows: Sequence[Mapping[str, Any]], name: str = "") -> alt.InlineData:
 
 def tip(field: str, title: str | None = None, form: str = "") -> alt.Tooltip:
     """Return a tooltip line: a field with an optional title and D3 number format."""
-    said: dict[str, Any] = {} if title is None else {"title": title}
+    options: dict[str, Any] = {} if title is None else {"title": title}
     if form:
-        return alt.Tooltip(f"{field}:Q", format=form, **said)
-    return alt.Tooltip(f"{field}:N", **said)
+        return alt.Tooltip(f"{field}:Q", format=form, **options)
+    return alt.Tooltip(f"{field}:N", **options)
 
 
 def macs_axis(values: Iterable[float], *, zero: bool = False) -> dict[str, Any]:

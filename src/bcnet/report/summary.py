@@ -149,11 +149,12 @@ def _explain_metric(networks: Mapping[str, Network], images: int) -> Markup:
         searched = networks["searched"]
         uniform = networks["uniform"]
         left = chance(*((n.value, n.low, n.high) for n in (searched, uniform)))
-        verdict = "more" if abs(searched.value - uniform.value) > left else "no more"
+        verdict = "more" if abs(searched.value - uniform.value) > left else "not more"
         unit = "points" if metric.unit == "%" else metric.unit
         text += (
             f"The searched network differs from Uniform by {_difference(searched, uniform)} {unit}: {verdict} "
-            f"than the {left:.{metric.digits}f} {unit} that chance leaves for these images. One seed cannot show more."
+            f"than the {left:.{metric.digits}f} {unit} that chance explains on these images. This is one seed; several "
+            "show how much the search itself varies."
         )
     return paragraph(text)
 

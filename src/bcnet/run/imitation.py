@@ -17,7 +17,7 @@ from bcnet.data.loaders import LoaderBatches
 from bcnet.data.transfer import move
 from bcnet.data.unlabelled import Inputs
 from bcnet.errors import DataError
-from bcnet.nests import Nest, call_network
+from bcnet.pytree import Pytree, call_model
 from bcnet.run.parts import Parts
 from bcnet.tasks.imitation import LABELS, Imitation, names_of
 from bcnet.train import EpochBatches
@@ -35,13 +35,13 @@ class Teacher:
         self._device = next(self._network.parameters()).device
 
     @torch.no_grad()
-    def __call__(self, x: Nest, labels: Any = None) -> dict[str, Tensor]:
+    def __call__(self, x: Pytree, labels: Any = None) -> dict[str, Tensor]:
         """Return the original's outputs for a batch by name, with the labels if they are class numbers.
 
         Raises:
             DataError: an output is NaN or infinite.
         """
-        leaves = self._task.answers(call_network(self._network, move(x, self._device)))
+        leaves = self._task.answers(call_model(self._network, move(x, self._device)))
         if not all(bool(leaf.isfinite().all()) for leaf in leaves):
             raise DataError(
                 "the original gives NaN or infinity for some of the inputs, which nothing can imitate: leave these "
@@ -99,7 +99,7 @@ class ImitatedBatches:
         data = getattr(self.batches.loader, "dataset", None) if isinstance(self.batches, LoaderBatches) else None
         return data if isinstance(data, Inputs) else None
 
-    def _in_order(self, inputs: Inputs, size: int) -> Iterator[Nest]:
+    def _in_order(self, inputs: Inputs, size: int) -> Iterator[Pytree]:
         """Iterate over the inputs as in training batches, a few at a time."""
         assert isinstance(self.batches, LoaderBatches)
         generator = torch.Generator()  # a loader always draws a seed for its workers

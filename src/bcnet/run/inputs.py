@@ -14,7 +14,7 @@ from torch import nn
 
 from bcnet.data import Normaliser
 from bcnet.errors import RunError
-from bcnet.nests import Nest, by_name, from_named, like, map_tensors, tensors, upper_bound
+from bcnet.pytree import Pytree, by_name, from_named, like, map_tensors, tensors, upper_bound
 from bcnet.train.recipe import Count, describe
 
 
@@ -64,7 +64,7 @@ class Input:
 Inputs = Input | tuple[Input, ...] | dict[str, Input]
 
 
-def describe_inputs(inputs: Nest) -> Inputs:
+def describe_inputs(inputs: Pytree) -> Inputs:
     """Return the description that all inputs of a data set share."""
 
     def one(tensor: torch.Tensor) -> Input:
@@ -92,7 +92,7 @@ class InputFacts:
 
     @property
     def by_name(self) -> dict[str, Input]:
-        """Return the inputs by name, as `bcnet.nests.by_name` does."""
+        """Return the inputs by name, as `bcnet.pytree.by_name` does."""
         return by_name(self.inputs)
 
     @property
@@ -111,13 +111,13 @@ class InputFacts:
         """Number of classes for a network made by name; None for its default."""
         return self.outputs or len(self.class_names) or None
 
-    def draw_random(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> Nest:
+    def draw_random(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> Pytree:
         """Return random inputs on the CPU."""
         parts = {name: one.draw_random(batch, generator, normal=normal) for name, one in self.by_name.items()}
-        nest: Nest = from_named(parts)
-        return nest
+        tree: Pytree = from_named(parts)
+        return tree
 
-    def zeros(self, batch: int) -> Nest:
+    def zeros(self, batch: int) -> Pytree:
         """Return inputs of zeros on the CPU."""
         return map_tensors(torch.zeros_like, self.draw_random(batch, torch.Generator()))
 

@@ -25,7 +25,7 @@ from bcnet.data.loaders import Held
 from bcnet.data.transfer import move
 from bcnet.machine.defaults import lives_on
 from bcnet.machine.memory import free_bytes
-from bcnet.nests import count
+from bcnet.pytree import count
 from bcnet.run.settings import Settings
 from bcnet.train import EpochBatches, Recipe, derived_seed
 from bcnet.train.recipe import Crop
@@ -35,9 +35,10 @@ _MOST_HELD_OUT = 5000  # images in files: more would not fit into memory, and sc
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts: `training` for the supernet, `all_training` for final networks, `validation` for scoring candidates,
-    `fresh`
-        for scoring the best again (both in equal fixed batches), and `test()` for test batches of any size.
+    """The parts of the data.
+
+    `training` is for the supernet, `all_training` for final networks, `validation` for scoring candidates and `fresh`
+    for scoring the best again (both in equal fixed batches). `test()` returns test batches of any size.
     """
 
     training: EpochBatches

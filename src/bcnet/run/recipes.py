@@ -25,19 +25,19 @@ def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[R
         RecipeError: the key, the expected value, and the value received.
     """
     changes: dict[str, Any] = dict(training) if isinstance(training, Mapping) else {}
-    asked = load_recipe(training) if isinstance(training, str) else training
-    if asked is not None and not isinstance(asked, (Recipe, Mapping)):
+    requested = load_recipe(training) if isinstance(training, str) else training
+    if requested is not None and not isinstance(requested, (Recipe, Mapping)):
         raise RecipeError(
-            f"training is a bcnet.Recipe, the name of one, or a mapping of changes; got {asked!r}: see bcnet recipes"
+            f"training is a bcnet.Recipe, its name, or a mapping of changes; got {requested!r}: see `bcnet recipes`"
         )
-    recipe = asked if isinstance(asked, Recipe) else None
+    recipe = requested if isinstance(requested, Recipe) else None
     base = changes.pop("recipe", None)
     if base is not None:
         recipe = load_recipe(base) if isinstance(base, str) else Recipe.model_validate(base)
     if epochs is not None:
         if changes.get("epochs", epochs) != epochs:
-            told = changes["epochs"]
-            raise RecipeError(f"epochs are given once; got epochs={epochs} and training's {told}: leave one out")
+            other = changes["epochs"]
+            raise RecipeError(f"epochs are given once; got epochs={epochs} and training's {other}: leave one out")
         changes["epochs"] = epochs
     if recipe is not None:
         return recipe.with_changes(changes), {}
@@ -98,8 +98,7 @@ def default_recipe(model: str, data: str, image_size: int) -> str:
 
 
 def for_few_images(recipe: Recipe, images: int) -> Recipe:
-    """Return the recipe with its batch size halved until an epoch has a few steps; the learning rate shrinks in
-    proportion.
+    """Return the recipe with batch size and learning rate halved until an epoch has a few steps.
 
     Source: linear scaling of the learning rate with the batch size (Goyal et al., 2017).
     """

@@ -77,11 +77,11 @@ class Reliability(BaseModel):
             longer = "train candidates for longer (a larger --epochs or --effort)"
         free = "widths that need no search (--method balanced)"
         source = "short trainings" if self.of_networks else "shared weights"
-        unsaid = f"Whether {source} rank widths as whole trainings do, that cannot tell: compare with {free}."
+        unsaid = f"This does not show that {source} rank widths as full trainings do: compare with {free}."
         return {
             "nothing": f"The scores say nothing about widths here: {facts}. Either {longer}, or take {free}.",
             "little": f"The scores say little about widths here: {facts}. It may help to {longer}.{self._tied_text}",
-            "much": f"The scores repeat themselves: {facts}. {unsaid}{self._tied_text}",
+            "much": f"The scores are repeatable: {facts}. {unsaid}{self._tied_text}",
         }[self.verdict]
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class Reliability(BaseModel):
             return ""
         widths = ",".join(map(str, self.smallest))
         return (
-            f" {self.tied} candidates are tied with the best as far as this can tell; the smallest of them has "
+            f" {self.tied} candidates are tied with the best within this precision; the smallest of them has "
             f"{1 - self.smallest_params:.0%} fewer parameters (--method given:values={widths})."
         )
 

@@ -199,14 +199,15 @@ class RunResult(_Part):
         ruined = [name for name in ("uniform", "searched") if self.networks[name].test.get("agreement", 100.0) <= 0]
         ends = [f"{name} after epoch {end.epochs} (best: {end.best})" for name, end in self.stopped_early.items()]
         skipped = [f"{name} {count}" for name, count in self.skipped_steps.items() if count]
-        notes = (
-            f"No better than a constant output: {', '.join(ruined)}; lower the learning rate, or train for longer."
-            if ruined
-            else "",
-            f"Early stopping ended the training of {', '.join(ends)}." if ends else "",
-            f"Bad training steps left out: {', '.join(skipped)}." if skipped else "",
-        )
-        return " ".join(filter(None, notes))
+        notes = []
+        if ruined:
+            advice = "lower the learning rate, or train for longer"
+            notes.append(f"No better than a constant output: {', '.join(ruined)}; {advice}.")
+        if ends:
+            notes.append(f"Early stopping ended the training of {', '.join(ends)}.")
+        if skipped:
+            notes.append(f"Bad training steps left out: {', '.join(skipped)}.")
+        return " ".join(notes)
 
     def value(self, name: Which) -> float:
         """Return a network's value of the headline metric."""

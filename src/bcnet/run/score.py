@@ -84,8 +84,7 @@ def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
 
 
 def gain_text(result: RunResult) -> str:
-    """Compare the searched network with Uniform on the test images: values, whether they clearly differ, and what to
-    do.
+    """Compare the searched network with Uniform on the test images, and say what to do.
 
     A difference is clear if it exceeds what chance explains in 95 % of cases for this number of images (`chance`).
 
@@ -99,8 +98,10 @@ def gain_text(result: RunResult) -> str:
     by = f"{abs(one - other):.{metric.digits}f} {unit}".rstrip()
     is_better = (one > other) == metric.higher
     is_clear = abs(one - other) > left_to_chance
-    words = f"{by} {'better' if is_better else 'worse'}, {'a clear' if is_clear else 'no clear'} difference"
-    found = "the same" if one == other else words
+    found = "the same"
+    if one != other:
+        direction = "better" if is_better else "worse"
+        found = f"{by} {direction}, {'a clear' if is_clear else 'no clear'} difference"
     advice = " Take --method uniform --reuse RUN." if is_clear and not is_better else ""
     figures = f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}"
     return f"{figures}: {found} on {result.networks['searched'].test_images:,} inputs.{advice}"

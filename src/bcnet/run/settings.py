@@ -274,13 +274,13 @@ class Settings(Section):
             precision = recipe.precision
             if precision == "auto" and earlier is not None:
                 precision = earlier.precision
-            wish = precision
-            precision = precision_of(wish, place, largest_activation)
+            requested = precision
+            precision = precision_of(requested, place, largest_activation)
             if stored is None and not computes_in(precision, place):
-                if wish != "auto":
+                if requested != "auto":
                     raise RecipeError(
-                        f"precision {wish} is for networks that compute in it; this one has an operator without, or "
-                        f"one with wrong gradients on a {place.type}: take fp32 or auto"
+                        f"precision {requested} is for networks that compute in it; this one has an operator without "
+                        f"it, or one with wrong gradients, on a {place.type}: take fp32 or auto"
                     )
                 precision = "fp32"
             return recipe.model_copy(update={"precision": precision})
@@ -296,8 +296,11 @@ class Settings(Section):
         """Return 1 if several candidates are trained at once, None if each uses all threads."""
         if not self.method.trains_candidates or self.options.processes > 1:
             return None
-        small = trains_side_by_side(largest_activation * self.training.batch_size)
-        return 1 if (small if at_once is None else at_once > 1) else None
+        if at_once is None:
+            several = trains_side_by_side(largest_activation * self.training.batch_size)
+        else:
+            several = at_once > 1
+        return 1 if several else None
 
     def first_difference(self, other: Settings) -> tuple[str, Any, Any] | None:
         """Return key, own value and other value of the first setting of the identity that differs, or None."""
@@ -359,7 +362,7 @@ def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
     dumped = model.model_dump(mode="json", exclude=set(_CHANGEABLE))
     if isinstance(model, Method) and is_custom(model):
         return dumped  # defaults are known to the user's code only
-    told: dict[str, Any] = {"name": model.name} if isinstance(model, Method) else {}
+    changed: dict[str, Any] = {"name": model.name} if isinstance(model, Method) else {}
     for name, field in type(model).model_fields.items():
         if name in _CHANGEABLE:
             continue
@@ -369,8 +372,8 @@ def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
             continue
         value = _beyond_defaults(given) if isinstance(given, BaseModel) else dumped[name]
         if value != {} or not isinstance(default, BaseModel):  # otherwise only settings that may change differ
-            told[name] = value
-    return told
+            changed[name] = value
+    return changed
 
 
 def _flat(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:

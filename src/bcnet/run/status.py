@@ -51,10 +51,9 @@ class Status:
     """State of a run. Times are seconds since 1970, accuracies percent; higher scores are better.
 
     `state`: "running" while a process holds the directory; "finished" with a result; "in part" if everything requested
-        is
-    done but that was not a whole search; "failed" with the reason in `message`; "stopped" if it can be resumed. `since`
-    is when the state began. `ends` is the expected end of a running run, or None. `evaluations` is None before the
-    search. `limits` are those of the budget in absolute counts, as far as the original's costs are known.
+    is done but that was not a whole search; "failed" with the reason in `message`; "stopped" if it can be resumed.
+    `since` is when the state began. `ends` is the expected end of a running run, or None. `evaluations` is None before
+    the search. `limits` are those of the budget in absolute counts, as far as the original's costs are known.
 
     """
 

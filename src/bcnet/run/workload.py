@@ -27,7 +27,7 @@ from bcnet.machine.defaults import Layout, computes_in, place, runs_channels_las
 from bcnet.machine.memory import largest_activation
 from bcnet.machine.precision import Precision
 from bcnet.models import ModelSpec, create, imports_code
-from bcnet.nests import Nest, arguments, by_name, call_network, map_tensors, take_images
+from bcnet.pytree import Pytree, arguments, by_name, call_model, map_tensors, slice_batch
 from bcnet.run.callables import UserCallables
 from bcnet.run.digests import digest_of
 from bcnet.run.imitation import ImitatedBatches, imitated_parts
@@ -106,10 +106,10 @@ class Source:
         """Return whether the model runs on the device in a resolved precision."""
         return computes_in(precision, self.model, self.example(), device)
 
-    def example(self) -> Nest:
+    def example(self) -> Pytree:
         """Return two network inputs, `(2, ...)`."""
         if isinstance(self.data, Loaders):
-            return take_images(self.data.held_out[0], slice(2))
+            return slice_batch(self.data.held_out[0], slice(2))
         return self.data.normaliser(self.data.train.pixels[:2])
 
 
@@ -344,7 +344,7 @@ def _with_imitation(source: Source, task: Imitation) -> Source:
     example = source.example()
     try:
         with torch.no_grad():
-            first, again = (call_network(network, example) for _ in range(2))
+            first, again = (call_model(network, example) for _ in range(2))
     except Exception:  # tracing reports the error
         return source
     known = task.of(network, first, again, _answer_to_one(network, example, first))
@@ -353,10 +353,10 @@ def _with_imitation(source: Source, task: Imitation) -> Source:
 
 
 @torch.no_grad()
-def _answer_to_one(network: nn.Module, example: Nest, answer: Any) -> Any:
+def _answer_to_one(network: nn.Module, example: Pytree, answer: Any) -> Any:
     """Return the outputs for the first input alone; `answer` itself if the network accepts no batch of one."""
     try:
-        return call_network(network, take_images(example, slice(1)))
+        return call_model(network, slice_batch(example, slice(1)))
     except Exception:
         return answer
 
@@ -398,7 +398,7 @@ def prepare(
     return Workload(source, model, original, space, limits, parts)
 
 
-def _narrow_ones_run_channels_last(model: nn.Module, space: WidthSpace, example: Nest) -> bool:
+def _narrow_ones_run_channels_last(model: nn.Module, space: WidthSpace, example: Pytree) -> bool:
     """Run the narrowest network, whose maps may have one channel, and one with the second widest choices."""
     own = own_space(model, space)
     nearly_full = tuple(group.choices[-2:][0] for group in own.groups)
@@ -415,7 +415,7 @@ def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, 
     return build(model, space, space.full, factory=factory, generator=generator)
 
 
-def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
+def trace(model: nn.Module, example: Pytree, settings: Settings) -> WidthSpace:
     """Return the model's width space under the settings; `example` is a batch of two inputs.
 
     Raises:
@@ -487,25 +487,25 @@ def make_model(
     return f"{type(network).__qualname__} from a factory", network, factory
 
 
-def _check_outputs(source: Source, example: Nest) -> None:
+def _check_outputs(source: Source, example: Pytree) -> None:
     network = copy.deepcopy(source.model).eval()
     with torch.no_grad():
-        outputs = call_network(network, example)
+        outputs = call_model(network, example)
         source.task.check(outputs, source.data.num_classes)
         _check_batch(network, example)
         if isinstance(source.data, Loaders) and not source.task.imitates:
             # Targets that do not fit the outputs, such as masks of another shape, are reported before anything is
             # written.
-            source.task.score(outputs, take_images(source.data.held_out[1], slice(2)))
+            source.task.score(outputs, slice_batch(source.data.held_out[1], slice(2)))
 
 
-def _check_batch(network: nn.Module, example: Nest) -> None:
+def _check_batch(network: nn.Module, example: Pytree) -> None:
     """Raise ModelError if a network that accepts the example's two inputs accepts neither three nor four."""
     try:
-        call_network(network, map_tensors(lambda tensor: torch.cat([tensor, tensor[:1]]), example))
+        call_model(network, map_tensors(lambda tensor: torch.cat([tensor, tensor[:1]]), example))
     except Exception as error:
         with suppress(Exception):  # it may take pairs only
-            call_network(network, map_tensors(lambda tensor: torch.cat([tensor, tensor]), example))
+            call_model(network, map_tensors(lambda tensor: torch.cat([tensor, tensor]), example))
             return
         raise ModelError(
             f"a network to search takes any number of inputs at once; {type(network).__name__} took 2 and failed on 3 "
@@ -530,7 +530,7 @@ def _digest_of_images(data: DataSet | Loaders) -> str:
     if isinstance(data, Loaders):
         sizes = f"{len(data.train)} batches of {data.batch_size}, {len(data.test)} to test"
         held = zip(("images", "labels"), data.held_out, strict=True)
-        found = {f"{what}{name}": t for what, nest in held for name, t in by_name(nest).items()}
+        found = {f"{what}{name}": t for what, tree in held for name, t in by_name(tree).items()}
         behind = {f"{part}{i}": t for part in _OTHERS for i, t in enumerate(tensors_behind(getattr(data, part)) or ())}
         return digest_of(found | behind, sizes)
     parts = [data.train, data.test, *([] if data.validation is None else [data.validation])]

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from bcnet.errors import SearchError
 from bcnet.measurement import Z95, share_interval
-from bcnet.nests import Nest, count
+from bcnet.pytree import Pytree, count
 from bcnet.searchers.result import Candidate
 from bcnet.searchers.search import Mapper
 from bcnet.space import Side, Widths
@@ -59,7 +59,7 @@ class SupernetEvaluator:
     def __init__(
         self,
         supernet: Paths,
-        batches: Iterable[tuple[Nest, Any]],
+        batches: Iterable[tuple[Pytree, Any]],
         metric: Metric | PerImage = "accuracy",
         sides: Sequence[Side] = _SIDES,
     ) -> None:
@@ -81,7 +81,7 @@ class SupernetEvaluator:
         return float(np.mean(self._on_batches(widths, self._batches)))
 
     @torch.inference_mode()
-    def _on_batches(self, widths: Widths, batches: Sequence[tuple[Nest, Any]]) -> list[float]:
+    def _on_batches(self, widths: Widths, batches: Sequence[tuple[Pytree, Any]]) -> list[float]:
         """Return the score on each batch, synchronising with the device only once, at the end."""
         paths = [(x, y, side) for x, y in batches for side in self._sides]
         means = [self._of_batch(self._supernet(x, widths, side), y).double().mean() for x, y, side in paths]

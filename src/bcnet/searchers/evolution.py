@@ -23,10 +23,8 @@ class Evolution(Searcher):
     budget. `parents` survive by rank and crowding. They mate by binary tournament, two-point `crossover` (probability
     per pair) and polynomial `mutation` of index `eta` (probability per group; None: one group on average). `first` are
     feasible candidates that join the first generation. Below the share `macs_from` of the budget a cheaper candidate is
-    no
-    better: at 0 the whole front survives, near 1 the search stays near the budget. `tournament` is decided by the
-        better
-    "score", or by "rank" and crowding as in the paper.
+    no better: at 0 the whole front survives, near 1 the search stays near the budget. `tournament` is decided by the
+    better "score", or by "rank" and crowding as in the paper.
 
     Example: `Evolution(population=40, generations=50)` scores 2,000 candidates.
 
@@ -91,8 +89,7 @@ class Evolution(Searcher):
             offspring = topped_up(algorithm.ask(), self.population, problem, known, rng)
 
     def _costs(self, problem: Problem, candidates: list[Widths]) -> FloatArray | IntArray:
-        """Return the second objective: multiply-adds, or the largest share of a limit if the budget has other
-        measures."""
+        """Return the second objective: multiply-adds, or the largest share of a limit under several measures."""
         if self.macs_from and set(problem.budget.limits) != {MACS}:
             return np.maximum(problem.load(problem.indices(candidates)), self.macs_from)
         least = int(self.macs_from * (problem.budget.macs or 0))

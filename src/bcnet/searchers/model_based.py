@@ -83,6 +83,7 @@ class ModelBased(Searcher):
 
     def _next(self, problem: Problem, known: Mapping[Widths, float], rng: np.random.Generator) -> list[Widths]:
         """Return optima of the model and of its posterior samples, and random widths."""
+        # A candidate whose score is not finite is known, so it is not proposed again, but tells the model nothing.
         usable = {widths: score for widths, score in known.items() if np.isfinite(score)}
         if len(usable) < FEWEST:
             return problem.fill(self.batch, known, rng)
@@ -92,10 +93,12 @@ class ModelBased(Searcher):
             expected = self._expect_scores(model, list(usable), list(usable.values()))
             near = _around(problem, list(usable)[int(np.argmax(expected))], self.reach)
         drawn = [best_widths(near, model.draw(rng)) for _ in range(self.batch // 2)]
+        # The optimum may lie outside the trusted region: one trial shows whether the model extrapolates well.
         wanted = [best_widths(problem, model.slopes), *drawn]
         batch = [widths for widths in dict.fromkeys(wanted) if widths not in known]
         if near is not problem:
             batch += near.fill(self.batch - len(batch), {*known, *batch}, rng)
+        # Random widths of the whole space fill what is left, so that the model is not fitted to its own optima alone.
         return batch + problem.fill(self.batch - len(batch), {*known, *batch}, rng)
 
     def further(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
@@ -108,6 +111,7 @@ class ModelBased(Searcher):
         predicted = model.predict(candidates)
         if not self.reach:
             return predicted
+        # Both terms in the same units: predictions are standardised too.
         own = (np.array(scores) - np.mean(scores)) / max(float(np.std(scores)), 1e-12)
         return np.asarray((predicted - predicted.mean() + own) / 2)
 

@@ -91,8 +91,7 @@ def _preference(candidate: Candidate) -> tuple[float, int]:
 
 
 def pareto_front(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Return the candidates not dominated in score and multiply-adds, ascending in multiply-adds (the first of
-    equals)."""
+    """Return the candidates not dominated in score and multiply-adds, ascending in multiply-adds."""
     front: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda c: (c.cost.macs, -c.score)):
         if not front or candidate.score > front[-1].score:

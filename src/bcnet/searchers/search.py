@@ -191,8 +191,7 @@ class Evaluator:
         return [self._known[w].score for w in candidates]
 
     def _scores(self, unknown: list[Widths]) -> Iterator[tuple[float, Sequence[float]]]:
-        """Iterate over the scores of the `unknown` candidates, with their scores on parts of the images if
-        available."""
+        """Iterate over the scores of the `unknown` candidates, with scores on parts of the images if available."""
         score = self._score
         if isinstance(score, PartScore):
             yield from self._map(lambda w: self._in_parts(score, w), unknown)
@@ -229,13 +228,13 @@ class Evaluator:
             self._callback(candidate, len(self.evaluations), self._limit)
 
     def _in_parts(self, score: PartScore, widths: Widths) -> tuple[float, tuple[float, ...]]:
-        value, parts = self._ask(score.in_parts, widths)
+        value, parts = self._score_or_raise(score.in_parts, widths)
         return checked_score(value, widths), tuple(checked_score(part, widths) for part in parts)
 
     def _call(self, score: Callable[..., Any], widths: Widths) -> float:
-        return checked_score(self._ask(score, widths), widths)
+        return checked_score(self._score_or_raise(score, widths), widths)
 
-    def _ask(self, score: Callable[..., Any], widths: Widths) -> Any:
+    def _score_or_raise(self, score: Callable[..., Any], widths: Widths) -> Any:
         try:
             return score(widths)
         except BCNetError as error:

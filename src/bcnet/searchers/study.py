@@ -98,14 +98,15 @@ class Study:
         """
         waiting = self.ask_batch(1)
         if not waiting:
-            told = "is finished" if self.is_finished else "waits for the scores of the candidates it has given"
-            raise SearchError(f"a study that {told} gives no more widths; {len(self._known)} are scored: call tell")
+            state = "is finished" if self.is_finished else "waits for the scores of the candidates it has given"
+            raise SearchError(f"a study that {state} gives no more widths; {len(self._known)} are scored: call tell")
         return waiting[0]
 
     def ask_batch(self, most: int | None = None) -> list[Widths]:
         """Return up to `most` candidates that can be scored at once; an empty list if all wait for scores."""
         if self._candidates is None:
             return []
+        # Candidates given out count against the limit, as their scores are still to come.
         left = self._searcher.limit - len(self._known) - len(self._asked)
         count = left if most is None else min(left, most)
         waiting = [w for w in self._candidates if w not in self._known and w not in self._asked][: max(0, count)]
@@ -122,7 +123,7 @@ class Study:
         if key in self._known:
             raise SearchError(f"widths are scored once; {list(key)} have the score {self._known[key].score:g} already")
         if key not in self._asked:
-            raise SearchError(f"a study is told the scores of widths that it has given; got {list(key)}: call ask")
+            raise SearchError(f"tell needs widths that ask has returned; got {list(key)}: call ask")
         candidate = Candidate(key, checked_score(score, key), self._problem.space.cost(key))
         self._store.add(candidate)
         self._known[key] = candidate
@@ -163,6 +164,7 @@ class Study:
                 self._candidates = next(self._proposals) if scores is None else self._proposals.send(scores)
             except StopIteration:
                 break
+            # A list that the store has scored completely is answered at once, which replays an interrupted study.
             if any(w not in self._known for w in self._candidates):
                 return
             scores = [self._known[w].score for w in self._candidates]

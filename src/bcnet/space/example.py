@@ -1,4 +1,4 @@
-"""Arguments of a network for tracing: one tensor, or any nest of tensors with keyword arguments."""
+"""Arguments of a network for tracing: one tensor, or any pytree of tensors with keyword arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bcnet.errors import TraceError
-from bcnet.nests import contiguous
+from bcnet.pytree import contiguous
 
 
 @dataclass(frozen=True)

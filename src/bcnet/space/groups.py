@@ -70,8 +70,7 @@ class FixedDimension:
 def floor_choices(
     max_width: int, num_choices: int, *, unit: int = 1, min_ratio: float = 0.0, multiple_of: int = 1, least: int = 0
 ) -> tuple[int, ...]:
-    """Return `floor(l * k / K)` for k = 1..K, rounded down to multiples of the unit and of `multiple_of`, and `l`
-    itself.
+    """Return `floor(l * k / K)` for k = 1..K, rounded down to multiples of unit and `multiple_of`, and `l` itself.
 
     Values below one step, `least` or `min_ratio * l` are dropped, and duplicates merged (spec, section 1).
 

@@ -104,11 +104,10 @@ class Propagation:
 
     def _fresh_dims(self, shape: tuple[int, ...]) -> tuple[Dim | None, ...]:
         """Return dimensions that may all hold channels, except for the kernel of a convolution's weight."""
-        is_kernel = len(shape) >= 4 and shape[0] > 1
-        # The last two of a bank of kernels, (bank, out, in, k, k), are the kernel.
-        first = (
-            next((d for d in range(2, len(shape)) if len(set(shape[d:])) == 1), len(shape)) if is_kernel else len(shape)
-        )
+        first = len(shape)  # of the kernel's dimensions
+        if len(shape) >= 4 and shape[0] > 1:
+            # The last two of a bank of kernels, (bank, out, in, k, k), are the kernel.
+            first = next((d for d in range(2, len(shape)) if len(set(shape[d:])) == 1), len(shape))
         return tuple(None if d >= first else self.symbols.fresh(size) for d, size in enumerate(shape))
 
     def stands_for(self, labels: Labels, tensor: Labels) -> Labels:
@@ -153,8 +152,7 @@ class Propagation:
         return Labels(tuple(value.shape), tuple(self.label_made(size) if size > 1 else None for size in value.shape))
 
     def label_made(self, size: int) -> Dim:
-        """Return a new dimension, or one expanded from a single element, that gets the channels of what it meets
-        first."""
+        """Return a new dimension, or one expanded from one element, that gets the channels of what it meets first."""
         self.has_made = True
         dim = self.symbols.fresh(size)
         self._made.update(piece.variable for piece in dim)

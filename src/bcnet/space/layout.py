@@ -48,6 +48,11 @@ def length(layout: Layout, widths: Sequence[int]) -> int:
     return sum(segment.length(widths) for segment in layout)
 
 
+def follows_widths(layout: Layout) -> bool:
+    """Return whether the size of the dimension depends on the widths."""
+    return any(segment.group is not None for segment in layout)
+
+
 def spans(layout: Layout, widths: Sequence[int], side: Side) -> list[tuple[int, int]]:
     """Return the kept elements of the dimension as `(start, length)` runs in ascending order, adjacent ones merged."""
     runs: list[tuple[int, int]] = []

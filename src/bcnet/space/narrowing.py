@@ -183,7 +183,9 @@ def _numbers(part: nn.Module) -> dict[str, Any]:
         _ConvNd, nn.Linear, nn.Embedding, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.PReLU,
         nn.RNNBase, nn.RNNCellBase,
     )  # fmt: skip
-    return {key: part.__dict__[key] for key in _NUMBERS if key in part.__dict__} if isinstance(part, known) else {}
+    if not isinstance(part, known):
+        return {}
+    return {key: part.__dict__[key] for key in _NUMBERS if key in part.__dict__}
 
 
 def _fit_numbers(

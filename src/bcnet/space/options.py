@@ -105,6 +105,9 @@ class SpaceOptions:
         return fast_multiple(group) if isinstance(self.multiple_of, str) else self.multiple_of
 
 
+_FAST = ((64, 8), (16, 4))  # channels from which on, and multiple
+
+
 def fast_multiple(group: WidthGroup) -> int:
     """Return the channel multiple at which engines run a layer fast: 8, 4, or 1 for narrow groups.
 
@@ -114,7 +117,7 @@ def fast_multiple(group: WidthGroup) -> int:
 
     Example: groups of 64 and 30 channels have 8 and 4.
     """
-    wanted = 8 if group.max_width >= 64 else 4 if group.max_width >= 16 else 1
+    wanted = next((multiple for channels, multiple in _FAST if group.max_width >= channels), 1)
     while wanted > 1 and _FEWEST * math.lcm(group.unit, wanted) > group.max_width:
         wanted //= 2
     return wanted

@@ -1,9 +1,8 @@
 """The problem that searchers solve: the candidates of a space under a budget, as arrays of choice indices.
 
 Notation: `indices` are int arrays `(candidates, groups)`; entry `[n, g]` is an index into the ascending choices of
-    group
-`g`. The load of a candidate is its cost as a share of the budget, the largest share if there are several limits. A
-candidate is feasible if its load is at most 1. Costs increase with every width, so lowering an index never raises the
+group `g`. The load of a candidate is its cost as a share of the budget, the largest share if there are several limits.
+A candidate is feasible if its load is at most 1. Costs increase with every width, so lowering an index never raises the
 load.
 """
 

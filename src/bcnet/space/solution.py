@@ -12,7 +12,7 @@ from bcnet.errors import TraceError
 from bcnet.space.groups import FixedDimension, WidthGroup
 from bcnet.space.labels import Labels, LiveTensor, MacsEntry, Propagation, owner_of
 from bcnet.space.layers import LayerTerms
-from bcnet.space.layout import Layout, ParameterLayout, Segment
+from bcnet.space.layout import Layout, ParameterLayout, Segment, follows_widths
 from bcnet.space.options import SpaceOptions
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Dim, Piece, Reason
@@ -37,7 +37,7 @@ class Solution:
         self.dims: list[Dim] = [(piece._replace(repeat=1),) for piece in self._searchable()]
         self._index = {dim[0].variable: group for group, dim in enumerate(self.dims)}
         self._units = self._common_repeats()
-        self.groups = self._named_apart(
+        self.groups = self._with_distinct_names(
             self._group(dim[0], unit) for dim, unit in zip(self.dims, self._units, strict=True)
         )
 
@@ -65,7 +65,7 @@ class Solution:
                 sum((self._elements_for_one(tensor, batch) for tensor in live), Polynomial({}))
                 for live in self._propagation.live
             ),
-            layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
+            layouts={name: layout for name, layout in layouts.items() if any(map(follows_widths, layout))},
             numbers=dict(self._numbers()),
             fixed=fixed,
             layers=self._layers({name: layouts[name] for name in layouts if name in parameters}, batch),
@@ -76,7 +76,7 @@ class Solution:
         """Return the layouts of width-dependent attributes of layers without tensors."""
         for key, dim in self._propagation.numbers:
             layout = self._layout(dim)
-            if _varies((layout,)):
+            if follows_widths(layout):
                 yield key, layout
 
     def outputs(self) -> tuple[tuple[ParameterLayout, ...], ...]:
@@ -126,7 +126,7 @@ class Solution:
         return [layer for layer, pieces in resolved if layer and any(p.variable == piece.variable for p in pieces)]
 
     @staticmethod
-    def _named_apart(groups: Iterable[WidthGroup]) -> tuple[WidthGroup, ...]:
+    def _with_distinct_names(groups: Iterable[WidthGroup]) -> tuple[WidthGroup, ...]:
         """Return the groups, renamed after their tensors where several have the name of one module."""
         found = tuple(groups)
         names = Counter(group.name for group in found)
@@ -221,6 +221,7 @@ def largest(polynomials: Iterable[Polynomial]) -> tuple[Polynomial, ...]:
     kept: list[Polynomial] = []
     for polynomial in polynomials:
         if not any(_at_most(polynomial, other) for other in kept):
+            # The new polynomial replaces all that it dominates.
             kept = [*(other for other in kept if not _at_most(other, polynomial)), polynomial]
     return tuple(kept)
 
@@ -228,10 +229,6 @@ def largest(polynomials: Iterable[Polynomial]) -> tuple[Polynomial, ...]:
 def _at_most(one: Polynomial, other: Polynomial) -> bool:
     """Return whether no coefficient is larger; coefficients and widths are positive."""
     return all(other.terms.get(groups, 0) >= value for groups, value in one.terms.items())
-
-
-def _varies(layout: ParameterLayout) -> bool:
-    return any(segment.group is not None for dim in layout for segment in dim)
 
 
 def sum_of_products(products: Iterable[tuple[int, Sequence[Layout]]]) -> Polynomial:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from bcnet.space.layout import Layout, Segment
+from bcnet.space.layout import Layout, Segment, follows_widths
 from bcnet.space.space import WidthSpace
 
 Kind = tuple[type, str]
@@ -108,6 +108,7 @@ class StoredNumbers:
             chosen, best = min(found, key=lambda one: len(one[1]))
         if len(best) >= len(held) or not trials.runs(count_by(chosen), best):
             return {}
+        # Drop every kind that is not needed: an attribute that stays untouched cannot be set wrongly.
         for kind in list(chosen):
             fewer = {one: option for one, option in chosen.items() if one != kind}
             if trials.runs(count_by(fewer), best):
@@ -140,6 +141,8 @@ class StoredNumbers:
                 return frozenset(candidates)
             except AttributeError as error:
                 names = set(_MISSING.findall(str(error)))
+                # The attribute that was missed is read by forward, so its kind is no candidate; try again with the
+                # others.
                 read = {kind for kind in candidates if kind[1] in names}
                 if not read:
                     return frozenset()
@@ -157,6 +160,8 @@ class StoredNumbers:
         return [*self._choices(own), *(self._choices(self.kinds) if len(own) < len(self.kinds) else [])]
 
     def _choices(self, kinds: Collection[Kind]) -> list[dict[Kind, int]]:
+        # Option 0 is the most likely layout of each attribute; then the second one, or a part of a longer layout, for
+        # all kinds.
         first = dict.fromkeys(kinds, 0)
         options = [option for option in (1, _PART) if any(self._has(kind, option) for kind in kinds)]
         others = [dict.fromkeys(kinds, option) for option in options]
@@ -180,10 +185,12 @@ class StoredNumbers:
 
 def _places(model: nn.Module, space: WidthSpace) -> Iterator[_Place]:
     for prefix, part in model.named_modules():
-        is_torchs = type(part).__module__.startswith("torch.")
-        names = _ATTENTION if isinstance(part, nn.MultiheadAttention) else () if is_torchs else tuple(vars(part))
-        if not names:
+        if isinstance(part, nn.MultiheadAttention):
+            names = _ATTENTION
+        elif type(part).__module__.startswith("torch."):
             continue
+        else:
+            names = tuple(vars(part))
         layouts = _within(prefix, space)
         around = _within(prefix.rpartition(".")[0], space)
         for name in names:
@@ -231,7 +238,7 @@ def _as_long_as(number: int, layouts: list[Layout]) -> list[Layout]:
         for s in layout
         if s.per_channel > 1 and s.size == number * s.per_channel
     ]
-    found = dict.fromkeys(layout for layout in (*whole, *parts, *channels) if any(s.group is not None for s in layout))
+    found = dict.fromkeys(layout for layout in (*whole, *parts, *channels) if follows_widths(layout))
     return list(found)
 
 
@@ -244,7 +251,7 @@ def _shares(number: int, layouts: list[Layout]) -> Iterator[Layout]:
                 size += layout[stop].size
                 run = layout[start : stop + 1]
                 if size >= number:
-                    if size == number and len(run) < len(layout) and any(s.group is not None for s in run):
+                    if size == number and len(run) < len(layout) and follows_widths(run):
                         yield run
                     break
 
@@ -257,7 +264,8 @@ def _by_name(name: str, number: int, prefix: str, space: WidthSpace) -> Layout |
     weights = [
         layout for tensor, layout in space.layouts.items() if _is_within(tensor, prefix) and len(layout) >= 2
     ]  # (out, in, ...)
-    dims = [layout[1] for layout in weights] if word in ("in", "inp") else [layout[0] for layout in weights[::-1]]
-    return next(
-        (dim for dim in dims if sum(s.size for s in dim) == number and any(s.group is not None for s in dim)), None
-    )
+    if word in ("in", "inp"):
+        dims = [layout[1] for layout in weights]
+    else:
+        dims = [layout[0] for layout in weights[::-1]]
+    return next((dim for dim in dims if sum(s.size for s in dim) == number and follows_widths(dim)), None)

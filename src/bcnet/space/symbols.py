@@ -66,6 +66,10 @@ class Symbols:
                 stack.extend(part._replace(repeat=part.repeat * piece.repeat) for part in reversed(binding))
         return tuple(pieces)
 
+    def repeat(self, dim: Dim, times: int) -> Dim:
+        """Return the dimension with every element `times` times, side by side."""
+        return tuple(piece._replace(repeat=piece.repeat * times) for piece in self.resolve(dim))
+
     def reason(self, variable: int) -> Reason | None:
         """Return why an unbound variable is pinned, or None."""
         return self._reasons[variable]

@@ -22,7 +22,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError, first_line
-from bcnet.nests import contiguous
+from bcnet.pytree import contiguous
 from bcnet.space.closures import check_closures
 from bcnet.space.compiled import undo_compile
 from bcnet.space.diagnosis import lazy_layer, why_no_copy, why_no_export
@@ -49,6 +49,7 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
     # A copy per export: what a forward caches for the next call, such as anchors, are tensors of that export.
     graphs = [_export(copy.deepcopy(model).train(training), example) for training in MODES]
     propagation = _propagate(model, graphs, options)
+    # Group convolutions whose groups cannot be kept or removed as a whole may still be narrowed within each group.
     held = frozenset(
         name
         for name, out in propagation.grouped
@@ -56,6 +57,8 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
             piece.atoms == 1 or propagation.symbols.reason(piece.variable) for piece in propagation.symbols.resolve(out)
         )
     )
+    # The graph does not say what code meant by a shape or a split, so further interpretations are tried if the first
+    # one pins dimensions that the user could free.
     readings: list[dict[str, Any]] = []  # alternative interpretations of ambiguous graphs
     if held:
         readings.append({"within": held})
@@ -100,8 +103,7 @@ def _tie_attention(propagation: Propagation, model: nn.Module) -> None:
 
 
 def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation], options: SpaceOptions) -> WidthSpace:
-    """Return the first space without pinned groups, else the one with the fewest; raise the first error if there is
-    none.
+    """Return the first space without pinned groups, else the one with the fewest; else raise the first error.
 
     Among equals, it is the one whose reasons include a remedy.
     """
@@ -131,15 +133,19 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
     space = solution.space(parameters, batch=example.batch)
 
     trials = GroupTrials(model, example, solution.outputs(), checks_slices=propagation.has_shares)
+    # Guesses may fail at many places at once, and each failing group costs several runs of the network.
     is_guess = propagation.made_alike or propagation.channels_first
     if is_guess and len(space.groups) > MOST_GROUPS and not trials.runs(space, ()):
         raise TraceError("a large network does not run as it was read")  # finding the failing parts would take too long
     stored = StoredNumbers(model, space)
     broken = trials.find_broken(space)
+    # First repair what fails by setting stored channel counts, which frees groups without restricting them.
     needed = stored.select_kinds(space, broken, trials)
     numbered = space.with_numbers(stored.layouts(needed))
     if needed:
         broken = trials.find_broken(numbered)
+    # Then allow a group that fails with one unit but runs with its first choice, as after standardising by batch
+    # norm.
     bounded = _first_choices(space, broken)
     if bounded:
         still = trials.find_broken(dataclasses.replace(numbered, groups=with_bounds(space.groups, bounded)))
@@ -147,6 +153,7 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
         bounded = {name: bound for name, bound in bounded.items() if name not in unmended}
         broken = still
     if 1 < len(broken) <= MOST_GROUPS:
+        # Then tie groups whose equal or proportional widths the code assumes.
         alike = trials.find_alike(numbered, broken)
         if not alike:
             numbers, sets = stored.counted_alike(broken)
@@ -157,7 +164,9 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
                 times = space.groups[other].max_width // space.groups[narrowest].max_width
                 propagation.symbols.unify(solution.dims[narrowest] * times, solution.dims[other], _TIED_BY_CODE)
         if alike:
+            # Ties merge groups, so everything is solved and tested again.
             return _try_widths(model, example, propagation, options)
+    # Only groups that nothing has repaired are pinned.
     for group, reason in broken.items():
         propagation.fix(solution.dims[group], reason)
     if broken:
@@ -165,6 +174,7 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
     space = dataclasses.replace(space, groups=with_bounds(space.groups, bounded))
     if broken:
         stored = StoredNumbers(model, space)
+    # Attributes that forward never reads are set too, for other methods of the model such as a switch to deployment.
     unread = stored.unread(trials.run_as_it_is) if stored.kinds else frozenset()
     return space.with_numbers(stored.layouts(needed, unread - set(needed)))
 
@@ -178,7 +188,7 @@ def _first_choices(space: WidthSpace, broken: Iterable[int]) -> dict[str, int]:
 def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:
     """Pin and tie what the user asked for."""
     layers = dict.fromkeys(layer for _, layer in propagation.births if layer)
-    for wish, patterns in (
+    for option, patterns in (
         ("ignore", options.ignore),
         ("only", options.only),
         ("min_width", tuple(options.min_width) if isinstance(options.min_width, Mapping) else ()),
@@ -187,7 +197,7 @@ def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:
         for pattern in patterns:
             if not any(matches(pattern, layer) for layer in layers):
                 names = ", ".join(layer.removesuffix(".weight") for layer in layers)
-                raise TraceError(f"{wish} must name layers of the network; got {pattern!r}: the layers are {names}")
+                raise TraceError(f"{option} must name layers of the network; got {pattern!r}: the layers are {names}")
     for dim, layer in propagation.births:
         ignored = next((pattern for pattern in options.ignore if matches(pattern, layer)), None)
         if ignored is not None:

@@ -56,8 +56,7 @@ class GroupTrials:
             return trial.search(_narrow_widths(space, _OFFSETS[:1]))
 
     def runs(self, space: WidthSpace, held: Collection[int]) -> bool:
-        """Return whether the model runs with all groups narrow except `held`, at several widths, so that none fits by
-        chance."""
+        """Return whether the model runs at several widths with all groups narrow except `held`."""
         with self._trial(space) as trial:
             return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space, _OFFSETS)) is None
 
@@ -78,10 +77,12 @@ class GroupTrials:
 
             def run(*sets: list[int]) -> bool:
                 tied = [*found, *sets]
+                # Several widths, so that a wrong tie cannot fit by coincidence.
                 targets = [_in_proportion(space, widths, tied) for widths in _narrow_widths(space, _OFFSETS)]
                 return trial.error_of(narrow.union(*tied), targets) is None
 
             def cut(groups: list[int]) -> list[list[int]]:
+                # The shortest prefix that runs on its own is a set by itself; the rest is split in the same way.
                 for end in range(2, len(groups) - 1):
                     if run(groups[:end], groups[end:]):
                         return [groups[:end], *cut(groups[end:])]
@@ -237,6 +238,7 @@ class _Trial:
             elif len(groups) == 1:
                 held[groups[0]] = error
             else:
+                # A failing range is halved; `narrow` already contains the groups admitted on its left.
                 middle = len(groups) // 2
                 admit(groups[:middle])
                 admit(groups[middle:])
@@ -275,6 +277,8 @@ def _reason(error: Exception) -> Reason:
     where = f"{frame.filename}, line {frame.lineno}" if frame else ""
     first = next((line for line in str(error).splitlines() if line.strip()), "")
     if not isinstance(error, RuntimeError | ValueError) or not first:  # others need their type named
-        first = f"{type(error).__name__}{f': {first}' if first else ''}" + (f" in `{frame.line}`" if frame else "")
+        first = ": ".join(filter(None, (type(error).__name__, first)))
+        if frame:
+            first += f" in `{frame.line}`"
     remedy = "let the code read numbers of channels off the tensor (x.shape[1])"
     return Reason(f"the model's own code breaks at other widths: {first}", "", where, remedy)

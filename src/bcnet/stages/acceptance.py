@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bcnet.costs import Budget, Latency, TimedNetwork
+from bcnet.costs import Budget, Latency, Measure, TimedNetwork
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency.fit import fit
 from bcnet.run import names
@@ -67,8 +67,7 @@ class Acceptance:
         return set(heuristic_widths(Problem.of(workload.space, workload.budget)).values())
 
     def keep_limit(self, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
-        """Return the `best` candidates that satisfy the latency limit as measured; otherwise the first of `others` that
-        do.
+        """Return the `best` candidates that satisfy the measured limit; otherwise the first of `others` that do.
 
         After each attempt the model is fitted again with the new measurements, and the next of `others`, in order, that
         it predicts to be fast enough are timed. None if several attempts fail.
@@ -83,6 +82,7 @@ class Acceptance:
             kept = [c for c in batch if c.widths in quick]
             if kept:
                 return kept
+            # The measurements so far tell which of the others are worth timing.
             corrected = corrected_latency(self._context.workload, self.slow)
             expected = corrected.values(self._context.workload.space, np.array([c.widths for c in others]))
             waiting = [c for c, time in zip(others, expected.tolist(), strict=True) if time <= self._limit]
@@ -91,6 +91,7 @@ class Acceptance:
 
     def another_round(self, searcher: Searcher, candidates: Sequence[Candidate]) -> bool:
         """Find further widths that satisfy the limit and store them for scoring; return whether there are any."""
+        # Each round costs trainings, so a model that stays wrong ends the search with an error.
         if len(self._rounds) == _MOST_ROUNDS or not self._is_measured:
             return False
         found = self._propose(searcher, candidates)
@@ -168,8 +169,7 @@ class Acceptance:
 
 
 def rounds_of(context: Context) -> tuple[Round, ...]:
-    """Return the rounds that were scored in addition to the search's own candidates because all of its best were too
-    slow.
+    """Return the rounds that were scored after the search because all of its best were too slow.
 
     Raises:
         RunError: the file is corrupt.
@@ -195,23 +195,22 @@ def corrected_problem(workload: Workload, slow: Mapping[Widths, TimedNetwork], s
     """
     corrected = corrected_latency(workload, slow)
     limits = workload.space.feasible(workload.budget).limits
-    given = {
-        corrected if m == corrected else m: round(share * limit) if m == corrected else limit
-        for m, limit in limits.items()
-    }
+    given: dict[Measure, int | float] = {m: limit for m, limit in limits.items() if m != corrected}
+    given[corrected] = round(share * limits[corrected])
+    # Costs of a problem are computed by the space's measures, which hold the uncorrected model.
     unmeasured = dataclasses.replace(workload.space, measures=())  # a space keeps its first model
     return Problem.of(unmeasured, Budget(given))
 
 
 def corrected_latency(workload: Workload, slow: Mapping[Widths, TimedNetwork]) -> Latency:
     """Return the latency with a model fitted to the `slow` networks too, plus their median remaining excess."""
-    asked = latency_of(workload.budget)
-    assert asked is not None, "what was slow was limited"
-    assert asked.model is not None, "what was slow was predicted"
+    latency = latency_of(workload.budget)
+    assert latency is not None, "what was slow was limited"
+    assert latency.model is not None, "what was slow was predicted"
     if not slow:
-        return asked
+        return latency
     measured = list(slow.values())
-    again = fit(workload.space, [*asked.model.measured, *measured], asked.model.machine)
+    again = fit(workload.space, [*latency.model.measured, *measured], latency.model.machine)
     predicted = again.predict(np.array(list(slow))).tolist()
     more = statistics.median(m.nanoseconds / p for m, p in zip(measured, predicted, strict=True))
-    return dataclasses.replace(asked, model=dataclasses.replace(again, margin=max(0.0, more - 1)))
+    return dataclasses.replace(latency, model=dataclasses.replace(again, margin=max(0.0, more - 1)))

@@ -16,8 +16,8 @@ from bcnet.errors import BudgetError, ExportError, RunError
 from bcnet.latency.calibration import MOST, machine, measure_and_fit, subject
 from bcnet.latency.engines import engine_of
 from bcnet.latency.measurement import engine_times, measure_steadily
-from bcnet.nests import Nest
 from bcnet.progress.forecast import Planned
+from bcnet.pytree import Pytree
 from bcnet.run import names
 from bcnet.run.directory import read_latency_model
 from bcnet.run.settings import Settings
@@ -46,21 +46,21 @@ class CalibrationStage(Stage):
 
     def run(self, context: Context) -> None:
         """Measure and fit, unless a model was given."""
-        asked = latency_of(context.workload.budget)
-        assert asked is not None, "the stage applies"
-        if asked.model is not None:
-            context.directory.write(self.file, {"model": asked.model.to_dict()})
+        latency = latency_of(context.workload.budget)
+        assert latency is not None, "the stage applies"
+        if latency.model is not None:
+            context.directory.write(self.file, {"model": latency.model.to_dict()})
             return
         with context.work(self.name, MOST, "networks") as advance:
 
             def tell(so_far: Sequence[TimedNetwork]) -> None:
-                advance(len(so_far), f"the quickest {asked.text(min(m.nanoseconds for m in so_far))}")
+                advance(len(so_far), f"the quickest {latency.text(min(m.nanoseconds for m in so_far))}")
 
             def document() -> dict[str, Any]:
                 times_file = context.directory.file(TIMES)
-                network, images = _subject(context, asked)
+                network, images = _subject(context, latency)
                 model = measure_and_fit(
-                    context.workload.space, network, images, asked, times_file=times_file, on_measured=tell
+                    context.workload.space, network, images, latency, times_file=times_file, on_measured=tell
                 )
                 return {"model": model.to_dict()}
 
@@ -71,8 +71,8 @@ class CalibrationStage(Stage):
     def load(self, context: Context) -> LatencyModel:
         """Return the model."""
         model = read_latency_model(context.directory)
-        asked = latency_of(context.workload.budget)
-        if asked is not None and asked.model not in (None, model):
+        latency = latency_of(context.workload.budget)
+        if latency is not None and latency.model not in (None, model):
             raise RunError(
                 f"{context.directory.file(self.file)} holds another latency model than the one given: leave it out to "
                 "go on, or give another --out"
@@ -103,12 +103,12 @@ def calibrate(context: Context) -> Context:
     Raises:
         BudgetError: the budget is below the narrowest network.
     """
-    asked = latency_of(context.workload.budget)
-    if asked is None or CalibrationStage.name not in context.names:
+    latency = latency_of(context.workload.budget)
+    if latency is None or CalibrationStage.name not in context.names:
         return context
     model: LatencyModel = context.output(CalibrationStage.name)
     workload = context.workload.limited_by(
-        context.workload.budget.with_measure(dataclasses.replace(asked, model=model))
+        context.workload.budget.with_measure(dataclasses.replace(latency, model=model))
     )
     bound = f"{100 * model.margin:.1f} % are added to each, so that nine of ten networks keep to it"
     context.reporter.note(
@@ -124,30 +124,30 @@ def time_networks(context: Context, widths: Sequence[Widths]) -> dict[Widths, Ti
     Raises:
         BudgetError: the machine is too busy; running the same command again continues from here.
     """
-    asked = latency_of(context.workload.budget)
-    if asked is None or asked.model is None or not is_here(asked):
+    latency = latency_of(context.workload.budget)
+    if latency is None or latency.model is None or not is_here(latency):
         return None
-    network, images = _subject(context, asked)
-    times = engine_times(engine_of(asked.engine), network, images, asked.threads)
-    known = asked.model.references
+    network, images = _subject(context, latency)
+    times = engine_times(engine_of(latency.engine), network, images, latency.threads)
+    known = latency.model.references
     rows = context.world.on_rank_zero(
-        lambda: [m.to_list() for m in measure_steadily(times, widths, asked.threads, known)]
+        lambda: [m.to_list() for m in measure_steadily(times, widths, latency.threads, known)]
     )
     return {m.widths: m for m in map(TimedNetwork.from_list, rows)}
 
 
-def is_here(asked: Latency) -> bool:
+def is_here(latency: Latency) -> bool:
     """Return whether there is a model and it was measured on this machine."""
     try:
-        return asked.model is not None and asked.model.machine == machine(asked)
+        return latency.model is not None and latency.model.machine == machine(latency)
     except ExportError:  # the engine is not installed
         return False
 
 
-def _subject(context: Context, asked: Latency) -> tuple[Any, Nest]:
+def _subject(context: Context, latency: Latency) -> tuple[Any, Pytree]:
     """Return a function that makes a network of given widths, and the images that it is timed on."""
     workload = context.workload
-    model, images = subject(workload.model, workload.source.example(), asked)
+    model, images = subject(workload.model, workload.source.example(), latency)
     return lambda widths: build(model, workload.space, widths), images
 
 

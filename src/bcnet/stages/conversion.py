@@ -88,12 +88,12 @@ def read_converted(context: Context) -> Context:
     Raises:
         BudgetError: the budget is below the narrowest network.
     """
-    asked = measures_of(context.workload.budget)
-    if not asked or ConversionStage.name not in context.names:
+    limited = measures_of(context.workload.budget)
+    if not limited or ConversionStage.name not in context.names:
         return context
     graph: ConvertedGraph = context.output(ConversionStage.name)
     budget = context.workload.budget
-    for measure in asked:
+    for measure in limited:
         budget = budget.with_measure(dataclasses.replace(measure, graph=graph))
     workload = context.workload.limited_by(budget)
     context.reporter.note(

@@ -1,5 +1,4 @@
-"""Estimate of a run's duration and memory before it starts, from a few passes over copies of at most about a second
-each.
+"""Estimate of a run's duration and memory, from a few passes over copies of at most about a second each.
 
 Speed is work (multiply-adds, see `plan`) per second. It is measured once for a supernet step, for the training of one
 network and for scoring, on as many images as a short time allows. Several processes are assumed to share the work
@@ -22,8 +21,8 @@ from bcnet.latency.calibration import FIRST, MOST
 from bcnet.machine.defaults import threads
 from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
 from bcnet.machine.precision import autocast
-from bcnet.nests import count, take_images, tensors
 from bcnet.progress.forecast import Planned
+from bcnet.pytree import count, slice_batch, tensors
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
@@ -47,8 +46,7 @@ class Estimate:
     """Estimated seconds of every remaining stage by name, peak memory of the process, and available memory, in bytes.
 
     `available` is None if the system does not report it. If the run `calibrates` a latency model first, the seconds
-    exclude
-    that: depending on the engine, exporting and timing a network takes from a second to half a minute.
+    exclude that: depending on the engine, exporting and timing a network takes from a second to half a minute.
 
     """
 
@@ -186,7 +184,7 @@ class _Measure:
 
         def score(number: int) -> None:
             with torch.inference_mode(), autocast(precision, self._device):
-                supernet(take_images(images, slice(number)), widths, Side.LEFT)
+                supernet(slice_batch(images, slice(number)), widths, Side.LEFT)
 
         return self._rate(self._macs(widths), self.score_batch, score)
 
@@ -217,7 +215,7 @@ class _Measure:
     def _objective(self, recipe: Recipe, number: int, learner: Learner | None = None) -> Objective:
         x, y = self._subject.validation[0]
         index = torch.arange(number, device=tensors(y)[0].device) % count(y)
-        inputs, targets = take_images(x, index), take_images(y, index)
+        inputs, targets = slice_batch(x, index), slice_batch(y, index)
         return Objective(learner or self._learner, recipe, recipe.precision, inputs, targets)
 
     def _full(self) -> Path:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bcnet.data import Loaders
 from bcnet.data.transfer import move
 from bcnet.machine.precision import autocast, resolve_precision
-from bcnet.nests import Nest, call_network, count, join_batches, take_images, tensors
+from bcnet.pytree import Pytree, call_model, concat_batches, count, slice_batch, tensors
 from bcnet.run import names
 from bcnet.run.result import NETWORKS
 from bcnet.run.settings import Settings
@@ -69,28 +69,28 @@ def _examples(context: Context) -> dict[str, Any]:
     return {"columns": list(columns), "rows": rows, "numbers": numbers}
 
 
-def _spread(context: Context, images: int) -> tuple[Nest, Any, list[int]]:
+def _spread(context: Context, images: int) -> tuple[Pytree, Any, list[int]]:
     """Return equally spaced test images, their targets and their indices, on the CPU."""
     wanted = min(context.settings.options.examples, images)
     numbers = [(2 * place + 1) * images // (2 * wanted) for place in range(wanted)]
     parts = [*_take(context.workload.parts.test(), numbers)]
-    return join_batches([x for x, _ in parts]), join_batches([y for _, y in parts]), numbers
+    return concat_batches([x for x, _ in parts]), concat_batches([y for _, y in parts]), numbers
 
 
-def _take(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Nest, Any]]:
+def _take(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Pytree, Any]]:
     first = 0
     last = numbers[-1]
     for x, y in batches:
         after = first + count(y)
         here = torch.tensor([number - first for number in numbers if first <= number < after], dtype=torch.int64)
         if len(here):
-            yield tuple(take_images(move(part, "cpu"), here) for part in (x, y))
+            yield tuple(slice_batch(move(part, "cpu"), here) for part in (x, y))
         if after > last:
             return
         first = after
 
 
-def _pictures(context: Context, inputs: Nest) -> Tensor | None:
+def _pictures(context: Context, inputs: Pytree) -> Tensor | None:
     """Return the inputs that are images, side by side; None if there are none."""
     images = [tensor for tensor in tensors(inputs) if tensor.ndim == 4 and tensor.shape[1] in (1, 3)]
     data = context.workload.data
@@ -103,10 +103,10 @@ def _pictures(context: Context, inputs: Nest) -> Tensor | None:
 
 
 @torch.inference_mode()
-def _outputs(network: nn.Module, inputs: Nest, context: Context) -> Any:
+def _outputs(network: nn.Module, inputs: Pytree, context: Context) -> Any:
     device = next(network.parameters()).device
     with autocast(resolve_precision(context.settings.training.precision, device), device):
-        outputs = call_network(network, move(inputs, device))
+        outputs = call_model(network, move(inputs, device))
     return torch.utils._pytree.tree_map_only(Tensor, Tensor.cpu, outputs)
 
 

@@ -29,10 +29,10 @@ from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tens
 from bcnet.stages.conversion import MEASURING, with_models
 from bcnet.stages.room import training_bytes
 from bcnet.stages.scores import held_out_loss
-from bcnet.stages.starting import begun_trial, drop_trials, empty_network, from_scratch, starting_network
+from bcnet.stages.starting import drop_trials, empty_network, from_scratch, interrupted_trial, starting_network
 from bcnet.stages.supernet import read_for_supernet
 from bcnet.tasks import Measurement
-from bcnet.train import Begun, EarlyStopping, EpochBatches, LossRecords, NetworkLearner, train
+from bcnet.train import EarlyStopping, EpochBatches, Interrupted, LossRecords, NetworkLearner, train
 
 HELD_OUT = ("options.validation_fraction", "options.fresh_fraction")
 """Settings that determine which images are held out."""
@@ -65,8 +65,7 @@ class FinalStage(Stage):
         """Return the widths to train."""
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """Return the training settings, those of the supernet if training starts from it, and those of the held-out
-        images."""
+        """Return the settings of the training, of the supernet if it starts from it, and of the held-out images."""
         ending = HELD_OUT if settings.training.early_stopping is not None else ()
         return (*TRAINING, *ending, *(read_for_supernet(settings) if settings.start == "supernet" else ()))
 
@@ -87,7 +86,7 @@ class FinalStage(Stage):
         teacher: nn.Module = context.output("original").network
         return teacher
 
-    def unfinished_training(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
+    def unfinished_training(self, context: Context, widths: Widths) -> Callable[[], Interrupted] | None:
         """Return a function that loads an unfinished training to continue; None to train from the start."""
         return None
 
@@ -138,7 +137,7 @@ class FinalStage(Stage):
                 teacher=teacher,
                 on_step=context.step_reporter(self.name, advance),
                 world=context.world,
-                begun=self.unfinished_training(context, widths),
+                interrupted=self.unfinished_training(context, widths),
                 stopping=_early_stopping(context),
             )
 
@@ -227,8 +226,8 @@ class UniformStage(FinalStage):
             return False  # this run has not measured the cost of widths yet
         known = with_models(context)
         _, state = theirs.read_tensors(self.file, self.name)
-        told = {key: state[key] for key in ("widths", "others") if key in state}
-        return told == _about(known, self.widths(known))
+        stored = {key: state[key] for key in ("widths", "others") if key in state}
+        return stored == _about(known, self.widths(known))
 
 
 class SearchedStage(FinalStage):
@@ -269,12 +268,12 @@ class SearchedStage(FinalStage):
         kept = context.settings.method.select_channels(context) if context.settings.start == "original" else ()
         return starting_network(context, widths, kept)
 
-    def unfinished_training(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
+    def unfinished_training(self, context: Context, widths: Widths) -> Callable[[], Interrupted] | None:
         """Return the trial of a random network whose own training continues."""
         method = context.settings.method
-        if not isinstance(method, TrainingsMethod) or not method.goes_on:
+        if not isinstance(method, TrainingsMethod) or not method.continues_best:
             return None
-        return partial(begun_trial, context, widths, method.trial(context.settings.training).epochs)
+        return partial(interrupted_trial, context, widths, method.trial(context.settings.training).epochs)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """No work if the widths are the Uniform ones; less if a trial continues."""
@@ -282,7 +281,7 @@ class SearchedStage(FinalStage):
         method = settings.method
         if isinstance(method, Uniform):
             return dataclasses.replace(planned, work=0.0)
-        if not isinstance(method, TrainingsMethod) or not method.goes_on:
+        if not isinstance(method, TrainingsMethod) or not method.continues_best:
             return planned
         done = method.trial(settings.training).epochs / settings.training.epochs
         return dataclasses.replace(planned, work=(1 - done) * planned.work)

@@ -65,8 +65,7 @@ def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
 
 
 def apart(best: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
-    """Return the first `count` that differ from all before by `distance`, the mean over groups of the difference in
-    width ratio."""
+    """Return the first `count` that differ from all before by a mean `distance` in width ratio."""
     ratios = np.array([c.widths for c in best]).reshape(len(best), len(space.full)) / space.full
     kept: list[int] = []
     for number, ratio in enumerate(ratios):

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from bcnet.data.transfer import move
 from bcnet.errors import RunError
 from bcnet.methods import Pruned as PrunedMethod
-from bcnet.nests import Nest, call_network, take_images
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
 from bcnet.pruners import Pruned, depgraph_pruned, fastnas_widths
+from bcnet.pytree import Pytree, call_model, slice_batch
 from bcnet.run import names
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
@@ -83,7 +83,7 @@ def _prune(context: Context, network: nn.Module, advance: Advance) -> Pruned:
     device = next(network.parameters()).device
     example = move(workload.source.example(), device)
 
-    def batches(name: str) -> Iterator[tuple[Nest, Any]]:
+    def batches(name: str) -> Iterator[tuple[Pytree, Any]]:
         order = derived_generator(context.settings.training_seed, name)
         return ((move(x, device), move(y, device)) for x, y in workload.all_training.epoch(order))
 
@@ -95,21 +95,20 @@ def _prune(context: Context, network: nn.Module, advance: Advance) -> Pruned:
 
         def loss(pruned: nn.Module) -> Tensor:
             inputs, targets = next(again)
-            return task.loss(call_network(pruned, inputs), targets)
+            return task.loss(call_model(pruned, inputs), targets)
 
         return depgraph_pruned(network, workload.space, budget, example, loss=loss)
     score = _Remembered(context, advance)
-    first = take_images(example, slice(1))
+    first = slice_batch(example, slice(1))
 
-    def calibration() -> Iterator[Nest]:
+    def calibration() -> Iterator[Pytree]:
         return (x for x, _ in islice(batches("calibration"), CALIBRATION))
 
     return Pruned(fastnas_widths(network, workload.space, budget, first, calibration=calibration, score=score), ())
 
 
 class _Remembered:
-    """Scores of networks on the validation images, stored as they are computed; a pruner requests them in a fixed
-    order.
+    """Scores of networks on the validation images, stored as they are computed, in the pruner's fixed order.
 
     Only the first process computes, reads and writes scores.
     """

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bcnet.data import Batch
-from bcnet.nests import join_batches, tensors
 from bcnet.progress.forecast import Planned
+from bcnet.pytree import concat_batches, tensors
 from bcnet.run import names
 from bcnet.run.reliability import Reliability, spearman_brown
 from bcnet.run.score import trust_text
@@ -203,7 +203,7 @@ def with_ties(found: Reliability, scored: Sequence[Candidate], r2: float) -> Rel
 
 
 def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
-    labels: npt.NDArray[np.int64] = tensors(join_batches([labels for _, labels in batches]))[0].cpu().numpy()
+    labels: npt.NDArray[np.int64] = tensors(concat_batches([labels for _, labels in batches]))[0].cpu().numpy()
     return labels
 
 

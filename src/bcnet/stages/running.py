@@ -71,12 +71,12 @@ def run_stages(
             return outcome(silent)
         with RunRecord(path) as record:
             context = with_models(dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record)))
-            _tell_plan(context)
+            _report_plan(context)
             _begin(context)
             return outcome(context)
 
 
-def _tell_plan(context: Context) -> None:
+def _report_plan(context: Context) -> None:
     """Report the remaining stages, the use of the machine, and remarks on the settings, before hours pass."""
     settings = context.settings
     workload = context.workload
@@ -172,19 +172,15 @@ def _machine(settings: Settings) -> str:
     options = settings.options
     precision = settings.supernet_recipe.precision
     final = settings.training.precision
-    parts = [
-        f"{options.device}, {options.threads} CPU thread{'' if options.threads == 1 else 's'}",
-        *(
-            [f"{options.side_by_side} candidates at once"]
-            if settings.method.trains_candidates and options.side_by_side > 1
-            else []
-        ),
-        precision if precision == final else f"{precision} ({final} at the end)",
-        *([f"supernet weights {options.layout.replace('_', '-')}"] if settings.method.trains_supernet else []),
-        f"scores in batches of {options.score_batch_size:,}",
-        "freed memory kept" if keeps_memory() else "the system's allocator",
-        f"{primitive_cache_size():,} operators cached",
-    ]
+    parts = [f"{options.device}, {options.threads} CPU thread{'' if options.threads == 1 else 's'}"]
+    if settings.method.trains_candidates and options.side_by_side > 1:
+        parts.append(f"{options.side_by_side} candidates at once")
+    parts.append(precision if precision == final else f"{precision} ({final} at the end)")
+    if settings.method.trains_supernet:
+        parts.append(f"supernet weights {options.layout.replace('_', '-')}")
+    parts.append(f"scores in batches of {options.score_batch_size:,}")
+    parts.append("freed memory kept" if keeps_memory() else "the system's allocator")
+    parts.append(f"{primitive_cache_size():,} operators cached")
     return f"Machine: {', '.join(parts)}."
 
 

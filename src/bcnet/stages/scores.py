@@ -13,7 +13,7 @@ from torch import nn
 
 from bcnet.data import Batch
 from bcnet.machine.precision import Precision, autocast
-from bcnet.nests import Nest, call_network
+from bcnet.pytree import Pytree, call_model
 from bcnet.searchers import ImageScores, Metric, PerImage, SupernetEvaluator
 from bcnet.searchers.search import Mapper, Score
 from bcnet.space import Side, Widths
@@ -121,9 +121,9 @@ def network_evaluator(
     device = next(network.parameters()).device
     task = context.workload.source.task
 
-    def logits(images: Nest, _: Widths, __: Side) -> torch.Tensor:
+    def logits(images: Pytree, _: Widths, __: Side) -> torch.Tensor:
         with autocast(precision, device):
-            output: torch.Tensor = task.main_output(call_network(network, images))
+            output: torch.Tensor = task.main_output(call_model(network, images))
         return output
 
     return SupernetEvaluator(logits, batches, metric or metric_of(context), (Side.LEFT,))

@@ -51,8 +51,7 @@ _SEARCH = (
 
 
 def read_for_search(settings: Settings) -> tuple[str, ...]:
-    """Return the settings that scores depend on: those of trained networks, and those of a supernet that starts from
-    one."""
+    """Return the settings that scores depend on: those of trained networks, or of a supernet that starts from one."""
     method = settings.method
     return (*_SEARCH, *(TRAINING if method.trains_candidates or method.inherits else ()))
 
@@ -261,13 +260,13 @@ class _Told:
         if done <= self._stored:
             return
         figures = {"score": candidate.score, "macs": float(candidate.cost.macs)}
-        told = "none within the budget yet"
+        detail = "none within the budget yet"
         if self._best is not None:
             figures["best score"] = self._best
-            told = f"best score {score_text(self._best, self._metric)}"
+            detail = f"best score {score_text(self._best, self._metric)}"
         self._reporter.figures(self._stage, done, figures)
         self._reporter.evaluation(candidate, done)
-        self._advance(done, told)
+        self._advance(done, detail)
 
 
 @contextmanager

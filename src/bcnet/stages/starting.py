@@ -26,7 +26,7 @@ from bcnet.methods.trainings import for_epochs
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
 from bcnet.supernet import Order, Supernet, build, by_importance, recalibrate, reorder
-from bcnet.train import Begun, EpochBatches, FirstBatches, NetworkLearner, derived_generator, train
+from bcnet.train import EpochBatches, FirstBatches, Interrupted, NetworkLearner, derived_generator, train
 
 CALIBRATION = 20  # batches for batch-norm statistics
 
@@ -91,8 +91,7 @@ def _sort_channels(context: Context, kept: Kept) -> nn.Module:
 
 
 def reorder_trained(context: Context, arrange: Callable[[tuple[Order, ...]], tuple[Order, ...]]) -> nn.Module:
-    """Return the given or trained model with its channels reordered by `arrange`, a function of the order of
-    importance."""
+    """Return the given or trained model with its channels reordered by `arrange`, given the order of importance."""
     workload = context.workload
     model = workload.model if context.settings.start == "pretrained" else context.output("original").network
     orders = arrange(by_importance(model, workload.space))
@@ -122,9 +121,9 @@ def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
     settings = context.settings
     workload = context.workload
     # the first epochs of the whole recipe if the best candidate's training continues, else a shorter recipe
-    goes_on = isinstance(settings.method, TrainingsMethod) and settings.method.goes_on
+    continues_best = isinstance(settings.method, TrainingsMethod) and settings.method.continues_best
     short = for_epochs(settings.training, epochs)
-    recipe = for_epochs(settings.training, settings.training.epochs) if goes_on else short
+    recipe = for_epochs(settings.training, settings.training.epochs) if continues_best else short
     batches = workload.training_batches
     network = starting_network(context, widths)
     train(
@@ -139,7 +138,7 @@ def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
     return network
 
 
-def begun_trial(context: Context, widths: Widths, epochs: int) -> Begun:
+def interrupted_trial(context: Context, widths: Widths, epochs: int) -> Interrupted:
     """Return the trial of these widths, to be continued; it is trained again if its checkpoints are lost."""
     name = _name(widths, epochs)
     directory = context.directory.alone()
@@ -150,7 +149,7 @@ def begun_trial(context: Context, widths: Widths, epochs: int) -> Begun:
 
     found = context.world.tensors_from_rank_zero(state)
     assert found is not None
-    return Begun(epochs, found)
+    return Interrupted(epochs, found)
 
 
 def drop_trial(context: Context, widths: Widths, epochs: float) -> None:

@@ -1,5 +1,4 @@
-"""Stage that trains the supernet (spec, section 3) with the configured strategy, in pairs of paths if that is
-faster."""
+"""Stage that trains the supernet (spec, section 3), in pairs of paths if that is faster."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def trial_scorer(context: Context) -> Scorer:
     epochs = method.length
     longer = longer_epochs(settings)
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
-    kept = candidates_of(None, settings) if method.goes_on else 1  # largest number of trials at once
+    kept = candidates_of(None, settings) if method.continues_best else 1  # largest number of trials at once
     room = training_bytes(workload.model, for_epochs(settings.training, max(epochs, longer or 0)))
     context.directory.check_room("trials", kept * room)
     scorer = Scorer(_Trials(context, workload.validation, epochs), mapper=_mapper(context))
@@ -133,5 +133,5 @@ class _Trials(NetworkScores):
         Its checkpoints are removed once it is scored, unless its training continues.
         """
         yield trained_trial(self.context, widths, self.epochs).eval()
-        if not method_of(self.context.settings).goes_on:
+        if not method_of(self.context.settings).continues_best:
             drop_trial(self.context, widths, self.epochs)

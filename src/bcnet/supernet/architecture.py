@@ -19,7 +19,7 @@ from torch import nn
 from bcnet.errors import ModelError
 from bcnet.space import Polynomial, Segment, WidthGroup, WidthSpace
 from bcnet.space.compiled import undo_compile
-from bcnet.space.layout import Layout
+from bcnet.space.layout import Layout, follows_widths
 from bcnet.space.narrowing import tensors_of
 from bcnet.space.options import MOST_WIDENING
 from bcnet.space.widening import with_tops
@@ -76,14 +76,12 @@ def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, refe
         {"name": g.name, "width": int(w), "max_width": g.max_width, "unit": g.unit}
         for g, w in zip(space.groups, widths, strict=True)
     ]
-    tensors = {
-        name: [
-            _segments(dim) for dim in space.layouts.get(name, tuple((Segment(None, size),) for size in tensor.shape))
-        ]
-        for name, tensor in tensors_of(model).items()
-        if tensor.numel()
-    }
-    return {
+    tensors = {}
+    for name, tensor in tensors_of(model).items():
+        if tensor.numel():
+            held = tuple((Segment(None, size),) for size in tensor.shape)
+            tensors[name] = [_segments(dim) for dim in space.layouts.get(name, held)]
+    document: dict[str, Any] = {
         "format": "bcnet-architecture",
         "version": 1,
         "model": reference or type(model).__name__,
@@ -92,11 +90,18 @@ def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, refe
         "params": cost.params,
         "groups": groups,
         "tensors": tensors,
-    } | ({"numbers": {key: _segments(layout) for key, layout in space.numbers.items()}} if space.numbers else {})
+    }
+    if space.numbers:
+        document["numbers"] = {key: _segments(layout) for key, layout in space.numbers.items()}
+    return document
 
 
 def _segments(layout: Layout) -> list[dict[str, Any]]:
     return [{"group": s.group, "size": s.size, "per_channel": s.per_channel} for s in layout]
+
+
+def _layout(segments: Sequence[_Segment]) -> Layout:
+    return tuple(Segment(s.group, s.size, s.per_channel) for s in segments)
 
 
 def rebuild(
@@ -125,19 +130,13 @@ def rebuild(
     model = undo_compile(model)
     _check_same(document, model)
     _check_numbers(document, model)
+    layouts = {name: tuple(map(_layout, dims)) for name, dims in document.tensors.items()}
     own = WidthSpace(
         groups=tuple(WidthGroup(g.name, g.max_width, g.unit, (g.max_width,)) for g in document.groups),
         macs_terms=Polynomial({}),
         params_terms=Polynomial({}),
-        layouts={
-            name: tuple(tuple(Segment(s.group, s.size, s.per_channel) for s in dim) for dim in dims)
-            for name, dims in document.tensors.items()
-            if any(s.group is not None for dim in dims for s in dim)
-        },
-        numbers={
-            key: tuple(Segment(s.group, s.size, s.per_channel) for s in layout)
-            for key, layout in document.numbers.items()
-        },
+        layouts={name: dims for name, dims in layouts.items() if any(map(follows_widths, dims))},
+        numbers={key: _layout(segments) for key, segments in document.numbers.items()},
     )
     widths = tuple(g.width for g in document.groups)
     tops = tuple(max(g.width, g.max_width) for g in document.groups)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bcnet.errors import DataError
-from bcnet.nests import Nest, call_network
+from bcnet.pytree import Pytree, call_model
 from bcnet.supernet.supernet import needs_statistics
 
 
@@ -35,7 +35,7 @@ class _MeanStatistics:
 
 
 @torch.no_grad()
-def recalibrate(network: nn.Module, batches: Iterable[Nest]) -> nn.Module:
+def recalibrate(network: nn.Module, batches: Iterable[Pytree]) -> nn.Module:
     """Set every batch norm's statistics to the mean over `batches`, each a network input; change and return `network`.
 
     Only batch norms are put in training mode, so dropout stays inactive.
@@ -55,7 +55,7 @@ def recalibrate(network: nn.Module, batches: Iterable[Nest]) -> nn.Module:
         norm.train()
     count = 0
     for batch in batches:
-        call_network(network, batch)
+        call_model(network, batch)
         count += 1
     for norm in norms:
         norm.momentum = momenta[norm]

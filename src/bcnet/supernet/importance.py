@@ -22,10 +22,10 @@ import torch
 from torch import nn
 
 from bcnet.machine.random_means import means_of_random
-from bcnet.nests import Nest, as_float, call_network, check_close
+from bcnet.pytree import Pytree, as_float, call_model, check_close
 from bcnet.space import WidthSpace
 from bcnet.space.compiled import undo_compile
-from bcnet.space.layout import Layout, Segment
+from bcnet.space.layout import Layout, Segment, follows_widths
 from bcnet.space.narrowing import tensors_of
 from bcnet.supernet.supernet import check_fits
 
@@ -67,7 +67,7 @@ def both_ends(orders: Sequence[Order], space: WidthSpace) -> tuple[Order, ...]:
     return tuple(ordered)
 
 
-def reorder(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> nn.Module:
+def reorder(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Pytree) -> nn.Module:
     """Return a copy of the model with its channels in `orders`, which computes the same function.
 
     Args:
@@ -98,14 +98,13 @@ def _order(importance: torch.Tensor, unit: int) -> Order:
 
 
 def permute(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.Module:
-    """Permute the channels of the model in place: element `j` of a segment comes from entry `j` of its group's
-    order."""
+    """Permute channels in place: element `j` of a segment comes from entry `j` of its group's order."""
     tensors = {id(tensor): (name, tensor) for name, tensor in tensors_of(model).items() if name in space.layouts}
     with torch.no_grad():
         for name, tensor in tensors.values():  # a tensor under several names is permuted once
             moved = tensor
             for d, dim in enumerate(space.layouts[name]):
-                if any(segment.group is not None for segment in dim):
+                if follows_widths(dim):
                     moved = moved.index_select(d, _index(dim, orders).to(tensor.device))
             tensor.copy_(moved)
     return model
@@ -124,7 +123,7 @@ def _within(segment: Segment, orders: Sequence[Order]) -> torch.Tensor:
     return (order[:, None] * segment.per_channel + torch.arange(segment.per_channel)).flatten()
 
 
-def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> bool:
+def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Pytree) -> bool:
     """Return whether the model's outputs stay the same, in float64, where a coupling is larger than rounding."""
     network = copy.deepcopy(model).double().eval()
     try:
@@ -141,6 +140,6 @@ def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Ord
 
 
 @torch.no_grad()
-def _outputs(network: nn.Module, example: Nest) -> Any:
+def _outputs(network: nn.Module, example: Pytree) -> Any:
     with means_of_random():
-        return call_network(network, as_float(example, network))
+        return call_model(network, as_float(example, network))

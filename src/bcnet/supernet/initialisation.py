@@ -46,8 +46,7 @@ def redraw(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def _are_draws(values: torch.Tensor) -> bool:
-    """Return whether the values can be independent draws: many distinct ones, unsorted, without correlated
-    neighbours."""
+    """Return whether the values can be independent draws: distinct, unsorted, without correlated neighbours."""
     flat = values.detach().flatten()
     if flat.is_complex():
         flat = torch.view_as_real(flat)[:, 0]
@@ -93,9 +92,9 @@ def is_trained(model: nn.Module) -> bool:
     """Return whether a model has trained weights.
 
     True if its batch norms have counted batches. Without batch norm, true if a third of its layers cannot be
-    independent
-    draws: some filters are much stronger than others (mean squares of filters with `n` draws differ by their standard
-    error, `sqrt((kurtosis - 1) / n)`), or biases differ and exceed the bound of PyTorch's rule, `1 / sqrt(n)`.
+    independent draws: some filters are much stronger than others (mean squares of filters with `n` draws differ by
+    their standard error, `sqrt((kurtosis - 1) / n)`), or biases differ and exceed the bound of PyTorch's rule, `1 /
+    sqrt(n)`.
     """
     counters = [b for name, b in model.named_buffers() if name.endswith("num_batches_tracked")]
     if counters:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bcnet.errors import WidthError
-from bcnet.nests import Nest
+from bcnet.pytree import Pytree
 from bcnet.space import Side, WidthSpace
 from bcnet.space.compiled import undo_compile
 from bcnet.supernet.build import build, narrow_in_place
@@ -28,7 +28,7 @@ def narrow(
     widths: Sequence[int],
     *,
     weights: Weights = "important",
-    calibrate: Iterable[Nest] | torch.Tensor | None = None,
+    calibrate: Iterable[Pytree] | torch.Tensor | None = None,
     reconstruct: bool = False,
     factory: Callable[[], nn.Module] | None = None,
     generator: torch.Generator | None = None,
@@ -67,7 +67,9 @@ def narrow(
     if weights == "fresh":
         network = build(model, space, widths, factory=factory, generator=generator)
         return network.train(model.training)
-    batches = iter(() if calibrate is None else (calibrate,) if isinstance(calibrate, torch.Tensor) else calibrate)
+    if isinstance(calibrate, torch.Tensor):
+        calibrate = (calibrate,)
+    batches = iter(() if calibrate is None else calibrate)
     first = next(batches, None)
     every = chain(() if first is None else (first,), batches)
     source = copy.deepcopy(model)

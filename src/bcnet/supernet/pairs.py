@@ -30,7 +30,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map
 
 from bcnet.machine.strides import UnitStrides
-from bcnet.nests import Nest, as_float, call_network, check_close, map_tensors
+from bcnet.pytree import Pytree, as_float, call_model, check_close, map_tensors
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.narrowing import Narrowing, tensors_of
@@ -70,7 +70,7 @@ class Pairs:
         self._strides = UnitStrides(network)
 
     @classmethod
-    def verify(cls, network: nn.Module, space: WidthSpace, x: Nest) -> Pairs:
+    def verify(cls, network: nn.Module, space: WidthSpace, x: Pytree) -> Pairs:
         """Return the pairs of `network` after comparing them with single paths on inputs `x`, in float64.
 
         Raises:
@@ -91,7 +91,7 @@ class Pairs:
                     both = pairs.forward(x, left, right)
                     for output, widths, side in zip(both, (left, right), (Side.LEFT, Side.RIGHT), strict=True):
                         with single.apply(widths, side):
-                            check_close(output, call_network(double, x))
+                            check_close(output, call_model(double, x))
             except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
                 raise UnpairableError(f"the model's own code couples channels: {error}") from error
         return cls(network, space)
@@ -108,8 +108,7 @@ class Pairs:
         return right in (self._space.complement(left), self._space.complement(left, bounded=True))
 
     def forward(self, x: Any, left: Widths, right: Widths) -> tuple[Any, Any]:
-        """Return the model's outputs for `x` on LEFT at `left` and on RIGHT at `right`, equal to those of two separate
-        passes.
+        """Return the outputs for `x` on LEFT at `left` and on RIGHT at `right`, equal to those of two separate passes.
 
         Gradients are accumulated in the full parameters' `.grad`. `complementary` says which widths form a pair.
         """
@@ -127,7 +126,7 @@ class Pairs:
 
         full = [c + d for c, d in widths]
         with self._narrowing.apply(full, Side.LEFT, slice_tensor), self._strides.apply():
-            output = call_network(self._network, x)
+            output = call_model(self._network, x)
         return _half(output, 0), _half(output, 1)
 
     def _places(
@@ -168,14 +167,15 @@ def worthwhile(space: WidthSpace, batch: int) -> bool:
     """Return whether pairs train faster with batches of `batch` images.
 
     This holds if the layers with most of the work are narrow: the mean width of the groups, weighted by the
-        multiply-adds
-    of the layers that read or produce them, is at most 64 channels. It also holds if new shapes in every layer cost
-    single paths more than pairs pay for multiply-adds and copies of weights:
+    multiply-adds of the layers that read or produce them, is at most 64 channels. It also holds if new shapes in every
+    layer cost single paths more than pairs pay for multiply-adds and copies of weights:
 
         batch * (2 macs(pair) - 4 macs(mean widths)) + 1500 params <= 2e9 layers
 
     The constants come from steps measured on two cores (`benchmarks/speed_pairs.py`).
     """
+    # Wide layers are bound by arithmetic, of which pairs need more; narrow ones by calls and memory, of which they
+    # need less.
     terms = space.macs_terms.terms
     work = {groups: count * math.prod(space.full[g] for g in groups) for groups, count in terms.items()}
     widths = {groups: sum(space.full[g] for g in groups) / len(groups) for groups in terms if groups}
@@ -188,6 +188,8 @@ def _more_work(space: WidthSpace) -> int:
     least = space.narrowest
     pair = [c + d for c, d in zip(least, space.complement(least), strict=True)]
     mean = [round(sum(group.choices) / len(group.choices)) for group in space.groups]
+    # Any pair of complements is as wide as the narrowest path's; single paths are drawn uniformly, hence the mean
+    # widths.
     both, narrow = space.macs_terms(np.array([pair, mean]))
     return 2 * int(both) - 4 * int(narrow)
 
@@ -234,6 +236,7 @@ def _elements(segment: Segment, widths: Sequence[tuple[int, int]]) -> tuple[int,
 def _index(dim: Layout, widths: Sequence[tuple[int, int]], device: torch.device) -> torch.Tensor | None:
     """Return the elements of a searched dimension in the order of a pair; None if every element appears once."""
     counts = [_elements(segment, widths) for segment in dim]
+    # No copy is made where both paths together hold the channels once and in order.
     if all(left + right == segment.size for segment, (left, right) in zip(dim, counts, strict=True)):
         return None
     sizes = [segment.size for segment in dim]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bcnet.errors import DataError
-from bcnet.nests import Nest, call_network
+from bcnet.pytree import Pytree, call_model
 from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
 
@@ -34,7 +34,7 @@ _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 @torch.no_grad()
 def reconstruct(
-    network: nn.Module, original: nn.Module, space: WidthSpace, widths: Sequence[int], batches: Sequence[Nest]
+    network: nn.Module, original: nn.Module, space: WidthSpace, widths: Sequence[int], batches: Sequence[Pytree]
 ) -> nn.Module:
     """Fit the weights of `network` so that its layers' outputs match those of `original`; return it in its mode.
 
@@ -46,8 +46,7 @@ def reconstruct(
         batches: network inputs `(batch, ...)`, some hundred in total. Both networks run on them once per layer.
 
     These layers are unchanged: convolutions in groups, in three dimensions or with padding other than zeros, layers
-        called
-    more than once or without a batch, and subclasses of torch's layers.
+    called more than once or without a batch, and subclasses of torch's layers.
 
     Raises:
         DataError: no batch was given.
@@ -81,7 +80,7 @@ def reconstruct(
     return network
 
 
-def _layers_in_order(network: nn.Module, batch: Nest) -> list[str]:
+def _layers_in_order(network: nn.Module, batch: Pytree) -> list[str]:
     """Return the names of the layers that can be solved, in the order of their calls."""
     called: list[str] = []
     unread: set[str] = set()
@@ -98,7 +97,7 @@ def _layers_in_order(network: nn.Module, batch: Nest) -> list[str]:
         if _is_plain(layer) and owners.count(id(layer.weight)) == 1
     ]
     try:
-        call_network(network, batch)
+        call_model(network, batch)
     finally:
         for handle in handles:
             handle.remove()
@@ -115,7 +114,7 @@ class _Reached(Exception):  # noqa: N818 - the rest of the forward pass is not n
     pass
 
 
-def _run_to(network: nn.Module, name: str, batch: Nest) -> tuple[Tensor, Tensor]:
+def _run_to(network: nn.Module, name: str, batch: Pytree) -> tuple[Tensor, Tensor]:
     """Return the inputs and outputs of a layer for a batch, skipping the layers after it."""
     found: list[tuple[Tensor, Tensor]] = []
 
@@ -124,13 +123,12 @@ def _run_to(network: nn.Module, name: str, batch: Nest) -> tuple[Tensor, Tensor]
         raise _Reached
 
     with network.get_submodule(name).register_forward_hook(look), suppress(_Reached):
-        call_network(network, batch)
+        call_model(network, batch)
     return found[0]
 
 
 def _rows_of(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return the inputs of a layer as rows `(positions, columns)`, in the order of its flat weight, with a 1 for the
-    bias."""
+    """Return a layer's inputs, `(positions, columns)`, in the order of its flat weight, with 1 for the bias."""
     if isinstance(layer, nn.Linear):
         rows = x.flatten(0, -2)
     else:

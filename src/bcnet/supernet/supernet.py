@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import WidthError
 from bcnet.machine.strides import UnitStrides
-from bcnet.nests import call_network
+from bcnet.pytree import call_model
 from bcnet.space import Side, WidthSpace
 from bcnet.space.compiled import undo_compile
 from bcnet.space.narrowing import Narrowing, take, tensors_of
@@ -62,8 +62,7 @@ class Supernet(nn.Module):
         return self
 
     def forward(self, x: Any, widths: Sequence[int], side: Side) -> Any:
-        """Return the model's output at `widths` on `side` for the input `x`, usually `(batch, channels, height,
-        width)`.
+        """Return the output at `widths` on `side` for the input `x`, usually `(batch, channels, height, width)`.
 
         A tuple `x` holds all positional arguments of the model's `forward`, a dict all keyword arguments. `widths` can
         be any multiples of the groups' units up to full width, not only choices.
@@ -72,7 +71,7 @@ class Supernet(nn.Module):
             WidthError: the widths do not fit the space, or `side` is not a `Side`.
         """
         with self.at(widths, side) as network:
-            return call_network(network, x)
+            return call_model(network, x)
 
     @contextmanager
     def at(self, widths: Sequence[int], side: Side = Side.LEFT) -> Iterator[nn.Module]:

@@ -22,8 +22,8 @@ from bcnet.data.transfer import move
 from bcnet.errors import DataError, TrainingError
 from bcnet.machine.precision import Precision, autocast, resolve_precision
 from bcnet.measurement import Measurement, Metric
-from bcnet.nests import by_name, call_network
-from bcnet.nests import count as nest_size
+from bcnet.pytree import by_name, call_model
+from bcnet.pytree import count as batch_size_of
 from bcnet.tasks.shown import Shown
 
 
@@ -191,10 +191,10 @@ class Task(ABC):
         classes: list[Tensor] = []
         for x, y in batches:
             with autocast(resolved, device):
-                outputs = call_network(network, move(x, device))
+                outputs = call_model(network, move(x, device))
             targets = move(y, device)
             for key, values in self.figures(outputs, targets).items():
-                parts.setdefault(key, []).append(_for_each(values, nest_size(y), f"the figure {key!r}"))
+                parts.setdefault(key, []).append(_for_each(values, batch_size_of(y), f"the figure {key!r}"))
             known = self.classes_of(targets)
             classes += [] if known is None else [known]
         network.train(was_training)
@@ -210,11 +210,11 @@ class Task(ABC):
                 raise TrainingError(f"every figure is there for all {count} images; got {there} of {key!r}")
         means, errors = self.summarize({key: torch.cat(rows) for key, rows in parts.items()})
         # Read once at the end, since a GPU works ahead.
-        asked = [torch.stack([part[key] for key in parts]).double() for part in (means, errors)]
+        columns = [torch.stack([part[key] for key in parts]).double() for part in (means, errors)]
         if classes:
-            asked += [torch.cat(parts[self.headline.key]).double(), torch.cat(classes).double()]
-        told = iter(torch.cat(asked).tolist())
-        shown, spreads, *each = [list(islice(told, len(row))) for row in asked]
+            columns += [torch.cat(parts[self.headline.key]).double(), torch.cat(classes).double()]
+        values_read = iter(torch.cat(columns).tolist())
+        shown, spreads, *each = [list(islice(values_read, len(row))) for row in columns]
         broken = [key for key, value in zip(parts, shown, strict=True) if not math.isfinite(value)]
         if broken:
             raise TrainingError(f"figures are finite numbers; got others for {broken[0]!r}: the weights are broken")

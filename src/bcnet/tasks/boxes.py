@@ -13,7 +13,7 @@ from torch.utils.data import default_collate
 
 from bcnet.errors import DataError, RecipeError
 from bcnet.measurement import Metric
-from bcnet.nests import by_name
+from bcnet.pytree import by_name
 from bcnet.tasks.base import Task, shape_of
 from bcnet.tasks.coco_ap import Found, Matches, Truth
 from bcnet.tasks.shown import Shown, list_words, name_of, with_boxes
@@ -28,9 +28,8 @@ class BoxTask(Task):
     """Boxes and their classes, however a network finds them; `height` and `width` are those of the images in pixels.
 
     Targets are a dict: "boxes" `(batch, most, 4)` as x1, y1, x2, y2 in pixels, and "labels" `(batch, most)`, padded
-        with -1;
-    `padded_boxes` collates such batches. The test metric is COCO's average precision with at most `most` boxes per
-    image; its error is a jackknife over groups of images. Subclasses implement `detections`.
+    with -1; `padded_boxes` collates such batches. The test metric is COCO's average precision with at most `most` boxes
+    per image; its error is a jackknife over groups of images. Subclasses implement `detections`.
 
     Raises:
         RecipeError: a setting out of range.
@@ -89,8 +88,7 @@ class BoxTask(Task):
         return {"boxes": inside.where(there[..., None], 0.0), "labels": labels.where(there, -1)}
 
     def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
-        """Return for each image its objects, then its detections, `(batch, rows, 6)`: box, label, score (-1 for
-        objects)."""
+        """Return each image's objects, then its detections, `(batch, rows, 6)`: box, label, score (-1 for objects)."""
         boxes, labels, scores = self.detections(outputs)
         wanted = targets["boxes"]
         classes = targets["labels"]
@@ -105,7 +103,7 @@ class BoxTask(Task):
         rows = figures["ap"].cpu()
         if rows.isnan().any():
             return ({key: torch.tensor(torch.nan) for key in figures},) * 2
-        matches = Matches.of(*_taken_apart(rows))
+        matches = Matches.of(*_split_rows(rows))
         whole = matches.average_precision()
         groups = min(_GROUPS, len(rows))
         without = torch.tensor(
@@ -143,7 +141,7 @@ class BoxTask(Task):
         return Shown(torch.stack([with_boxes(p, box[there], kinds[there]) for p, box, kinds, there in parts]), words)
 
 
-def _taken_apart(rows: Tensor) -> tuple[list[Truth], list[Found]]:
+def _split_rows(rows: Tensor) -> tuple[list[Truth], list[Found]]:
     truths = []
     found = []
     for image in rows.double():

@@ -1,8 +1,7 @@
 """Imitation: a narrow network learns the original's outputs, without labels.
 
 Notation: `y` is the original's output, `z` the narrow network's, `T` the temperature; `mean` and `var` are over a
-    batch.
-The loss of an input depends on the kind of the output:
+batch. The loss of an input depends on the kind of the output:
 
     logits          T^2 KL(softmax(y / T) || softmax(z / T))          (Hinton et al., 2015)
     probabilities   KL(y || z)
@@ -50,9 +49,8 @@ class Imitation(Task):
     frame's mean is subtracted, and it is divided by its standard deviation.
 
     The metric is agreement in percent: for logits and probabilities, the share of inputs with the original's largest
-        entry;
-    for values, `R^2` (100 if all are equal, 0 if their mean is as good); for embeddings, the cosine. With several
-    outputs it is the mean. If test inputs have class numbers and the first output has an entry per class, top-1
+    entry; for values, `R^2` (100 if all are equal, 0 if their mean is as good); for embeddings, the cosine. With
+    several outputs it is the mean. If test inputs have class numbers and the first output has an entry per class, top-1
     accuracy is measured too.
 
     Raises:
@@ -162,8 +160,7 @@ class Imitation(Task):
         return -torch.stack(losses).mean(dim=0)
 
     def figures(self, outputs: Any, targets: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return agreement as numerators and denominators `(batch, outputs, 2)`, and top-1 correctness if there are
-        labels.
+        """Return agreement as numerators and denominators `(batch, outputs, 2)`, and top-1 correctness with labels.
 
         See `summarize`.
         """

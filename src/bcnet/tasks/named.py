@@ -98,8 +98,8 @@ def _make(task: type[Task], fields: Mapping[str, Any]) -> Task:
     unknown = [name for name in fields if name not in known]
     missing = [n for n, field in known.items() if n not in fields and field.default is dataclasses.MISSING]
     if unknown or missing:
-        told = f"got {unknown[0]!r}" if unknown else f"got no {missing[0]}"
-        raise RecipeError(f"the task {task.name} has the settings {', '.join(known) or 'none'}; {told}")
+        problem = f"got {unknown[0]!r}" if unknown else f"got no {missing[0]}"
+        raise RecipeError(f"the task {task.name} has the settings {', '.join(known) or 'none'}; {problem}")
     try:
         made: Task = TypeAdapter(task).validate_python(dict(fields))
     except ValidationError as error:

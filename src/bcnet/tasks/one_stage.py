@@ -113,8 +113,7 @@ class OneStageDetection(BoxTask):
         return boxes, labels, scores
 
     def _carried_out(self, outputs: Mapping[str, Tensor], targets: Sequence[Mapping[str, Tensor]] | None = None) -> Any:
-        """Return the detector's losses by name or, without targets, its boxes, from the outputs of backbone and
-        head."""
+        """Return the detector's losses by name or, without targets, its boxes, from the given outputs of its parts."""
         given = {name: part.float() for name, part in outputs.items()}
         first = given[_LOGITS]
         images = first.new_zeros(()).expand(len(first), 3, self.height, self.width)

@@ -25,7 +25,7 @@ from torch import nn
 
 from bcnet.errors import ExportError
 from bcnet.formats import export_graph
-from bcnet.nests import Nest, arguments
+from bcnet.pytree import Pytree, arguments
 from bcnet.tflite import worker
 
 PYTHON = "BCNET_LITERT_PYTHON"
@@ -60,7 +60,7 @@ class Converter:
         self._end()
         self._process = None
 
-    def convert(self, network: nn.Module, inputs: Nest, samples: Nest | None = None) -> bytes:
+    def convert(self, network: nn.Module, inputs: Pytree, samples: Pytree | None = None) -> bytes:
         """Return the file of a network in eval mode, for inputs of the shapes of `inputs`.
 
         Args:
@@ -79,7 +79,7 @@ class Converter:
             if samples is not None:
                 np.savez(place / "samples.npz", **_signature(samples))
                 request["samples"] = str(place / "samples.npz")
-            self._ask("convert", type(network).__name__, **request)
+            self._request("convert", type(network).__name__, **request)
             return (place / "network.tflite").read_bytes()
 
     def versions(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ class Converter:
         Raises:
             ExportError: the converter is not installed.
         """
-        return self._ask("versions", "versions")
+        return self._request("versions", "versions")
 
     def describe(self, content: bytes) -> dict[str, Any]:
         """Return the tensors and the arena of a file (see `bcnet.tflite.worker.describe`).
@@ -99,7 +99,7 @@ class Converter:
         with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
             file = Path(folder, "network.tflite")
             file.write_bytes(content)
-            return self._ask("describe", "the file", file=str(file))
+            return self._request("describe", "the file", file=str(file))
 
     def run_micro(self, content: bytes, inputs: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return the first output of an int8 file in tflite-micro for each row of `inputs`, both as stored in the file.
@@ -112,25 +112,25 @@ class Converter:
             (place / "network.tflite").write_bytes(content)
             np.savez(place / "inputs.npz", *inputs)
             names = {"file": "network.tflite", "inputs": "inputs.npz", "out": "outputs.npz"}
-            self._ask("run", "the file", **{key: str(place / name) for key, name in names.items()})
+            self._request("run", "the file", **{key: str(place / name) for key, name in names.items()})
             with np.load(place / "outputs.npz") as outputs:
                 return np.asarray(outputs["outputs"])
 
-    def _ask(self, do: str, what: str, **request: Any) -> dict[str, Any]:
+    def _request(self, do: str, what: str, **request: Any) -> dict[str, Any]:
         process = self._start()
-        asked, replies = process.stdin, process.stdout
-        assert asked is not None
+        requests, replies = process.stdin, process.stdout
+        assert requests is not None
         assert replies is not None
         try:
-            asked.write(json.dumps({"do": do, **request}) + "\n")
-            asked.flush()
+            requests.write(json.dumps({"do": do, **request}) + "\n")
+            requests.flush()
             line = replies.readline()
         except BrokenPipeError:
             line = ""
         if not line:
-            told = self._last_words()
+            output = self._last_words()
             self.close()
-            raise ExportError(f"the converter ended while it worked on {what} ({told}): {_ADVICE}")
+            raise ExportError(f"the converter ended while it worked on {what} ({output}): {_ADVICE}")
         reply = json.loads(line)
         if "error" in reply:
             if "ModuleNotFoundError" in reply["error"] or "ImportError" in reply["error"]:
@@ -170,15 +170,15 @@ class Converter:
         return lines[-1].strip() if lines else "without a word"
 
 
-def convert(network: nn.Module, inputs: Nest, samples: Nest | None = None) -> bytes:
+def convert(network: nn.Module, inputs: Pytree, samples: Pytree | None = None) -> bytes:
     """Return the .tflite file of one network (see `Converter.convert`)."""
     with Converter() as converter:
         return converter.convert(network, inputs, samples)
 
 
-def _finish(process: subprocess.Popen[str], told: IO[bytes]) -> None:
+def _finish(process: subprocess.Popen[str], output: IO[bytes]) -> None:
     process.communicate()  # closes its input, which ends it
-    told.close()
+    output.close()
 
 
 @cache
@@ -192,7 +192,7 @@ def is_installed() -> bool:
     return True
 
 
-def _signature(inputs: Nest) -> dict[str, Any]:
+def _signature(inputs: Pytree) -> dict[str, Any]:
     """Return arrays by the converter's names for inputs, in its order."""
     args, kwargs = arguments(inputs)
     named = {f"args_{number}": tensor for number, tensor in enumerate(args)} | kwargs

@@ -8,6 +8,7 @@ converted network also checks the whole prediction, to the byte.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -20,9 +21,9 @@ from torch import nn
 from bcnet.costs import ConvertedGraph, Polynomial
 from bcnet.costs.base import fingerprint
 from bcnet.errors import ExportError
-from bcnet.nests import Nest, arguments, map_tensors
+from bcnet.pytree import Pytree, arguments, map_tensors
 from bcnet.space import WidthGroup, Widths, WidthSpace
-from bcnet.space.layout import Layout, length
+from bcnet.space.layout import Layout, follows_widths, length
 from bcnet.space.solution import sum_of_products
 from bcnet.supernet import build
 from bcnet.tflite.converter import Converter
@@ -36,7 +37,7 @@ _SAMPLES = 4  # random inputs for ranges, which do not affect sizes
 
 def read_graph(
     model: nn.Module,
-    example_input: Nest,
+    example_input: Pytree,
     *,
     space: WidthSpace | None = None,
     on_converted: Callable[[int], None] = lambda _: None,
@@ -65,7 +66,7 @@ def read_graph(
         versions = converter.versions()
         if "tflite-micro" not in versions:
             raise ExportError(
-                "the arena is told by tflite-micro, which is not installed: run `pip install tflite-micro`"
+                "the arena is measured by tflite-micro, which is not installed: run `pip install tflite-micro`"
             )
         for number, widths in enumerate(probes, 1):
             network = disturb(build(model.cpu(), traced, widths).eval())
@@ -115,12 +116,10 @@ def _narrow(group: WidthGroup, rng: np.random.Generator) -> int:
 
 def _layouts(space: WidthSpace) -> list[Layout]:
     """Return the distinct dimensions of the network's tensors that follow a group, those of a single group first."""
-    found = {
-        sum_of_products([(1, [layout])]).to_list().__repr__(): layout
-        for layouts in space.layouts.values()
-        for layout in layouts
-        if any(segment.group is not None for segment in layout)
-    }
+    found = {}
+    for layout in itertools.chain(*space.layouts.values()):
+        if follows_widths(layout):
+            found[repr(sum_of_products([(1, [layout])]).to_list())] = layout
     return sorted(found.values(), key=len)
 
 
@@ -176,11 +175,11 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
     beside = [fact["file"] - int(constants(np.array([widths]))[0]) for widths, fact in zip(probes, facts, strict=True)]
     file = constants + Polynomial({(): max(beside) + _PADDING * len(first["constants"])})
     model = ConvertedGraph(fingerprint(space), tuple(bytes_of("tensors")), lives, channels, 0, file, len(probes))
-    told = np.array([fact["arena"]["total"] for fact in facts])
-    rest = told - model.arena(np.array(probes))
+    arenas = np.array([fact["arena"]["total"] for fact in facts])
+    rest = arenas - model.arena(np.array(probes))
     if (rest != rest[0]).any():
         raise ExportError(
-            f"tflite-micro takes {', '.join(map(str, told.tolist()))} bytes at three widths, which the plan "
+            f"tflite-micro takes {', '.join(map(str, arenas.tolist()))} bytes at three widths, which the plan "
             f"does not explain (left over: {', '.join(map(str, rest.tolist()))}): {_INSTEAD}"
         )
     return dataclasses.replace(model, tail=int(rest[0]))

@@ -14,7 +14,7 @@ from torch import nn
 from bcnet.errors import ExportError
 from bcnet.formats import Format, Int8, Opened, Runner
 from bcnet.machine.measure import to_stored
-from bcnet.nests import Nest, arguments
+from bcnet.pytree import Pytree, arguments
 from bcnet.tflite.converter import convert
 
 Array = npt.NDArray[Any]
@@ -28,7 +28,9 @@ class LiteRt(Format):
     opens_batch = False
     takes_bytes = True
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """See `Format`."""
         return convert(network, example)
 
@@ -40,7 +42,9 @@ class LiteRt(Format):
 class LiteRtInt8(Int8, LiteRt):
     """TensorFlow Lite in int8, including inputs and outputs, for phones and microcontrollers."""
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+    def write(
+        self, network: nn.Module, example: Pytree, notes: Mapping[str, str], *, opened: Opened = "batch"
+    ) -> bytes:
         """See `Format`."""
         return convert(network, example, self.samples)
 
@@ -64,7 +68,7 @@ class LiteRtFile:
         self._names = {detail["index"]: name for name, detail in named.items()}
         self._out = self.interpreter.get_output_details()
 
-    def to_stored(self, inputs: Nest) -> list[Array]:
+    def to_stored(self, inputs: Pytree) -> list[Array]:
         """Return inputs as stored in the file and in its order, int8 ones by their scale."""
         args, kwargs = arguments(inputs)
         tensors = kwargs or {f"args_{number}": tensor for number, tensor in enumerate(args)}
@@ -74,7 +78,7 @@ class LiteRtFile:
         """Return the real numbers of the first output."""
         return _to_real(outputs, self._out[0])
 
-    def __call__(self, inputs: Nest) -> Any:
+    def __call__(self, inputs: Pytree) -> Any:
         """Run it on a batch of the size that it was converted for."""
         for detail, array in zip(self._into, self.to_stored(inputs), strict=True):
             self.interpreter.set_tensor(detail["index"], array)
@@ -104,7 +108,7 @@ class FileNetwork(nn.Module):
         file: runs a batch of one.
     """
 
-    def __init__(self, file: Callable[[Nest], Any]) -> None:
+    def __init__(self, file: Callable[[Pytree], Any]) -> None:
         super().__init__()
         self.file = file
         self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # tells callers that it is on the CPU
@@ -118,7 +122,7 @@ class FileNetwork(nn.Module):
         return [torch.cat(parts) for parts in zip(*found, strict=True)]
 
 
-def _row(args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], number: int) -> Nest:
+def _row(args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], number: int) -> Pytree:
     if kwargs:
         return {name: tensor[number : number + 1].cpu() for name, tensor in kwargs.items()}
     return tuple(tensor[number : number + 1].cpu() for tensor in args)

@@ -153,10 +153,10 @@ def _arena(file: str) -> dict[str, int]:
         ".print_allocations()"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    told = found.stdout + found.stderr
-    figures = dict(re.findall(r"Arena allocation (head|tail|total) (\d+)", told))
+    output = found.stdout + found.stderr
+    figures = dict(re.findall(r"Arena allocation (head|tail|total) (\d+)", output))
     if found.returncode or len(figures) < 3:
-        lines = [line for line in told.splitlines() if line.strip()]
+        lines = [line for line in output.splitlines() if line.strip()]
         raise RuntimeError(f"tflite-micro refuses the file: {lines[-1] if lines else found.returncode}")
     return {name: int(value) for name, value in figures.items()}
 

@@ -3,7 +3,7 @@
 from bcnet.train.batches import EpochBatches, FirstBatches
 from bcnet.train.counts import ChannelCounts
 from bcnet.train.learner import Learner, NetworkLearner, SupernetLearner
-from bcnet.train.loop import Begun, Progress, train
+from bcnet.train.loop import Interrupted, Progress, train
 from bcnet.train.own_loop import SupernetSteps
 from bcnet.train.randomness import derived_generator, derived_seed
 from bcnet.train.recipe import Cosine, Distillation, Exponential, Recipe, Steps, load_recipe, parse_recipe, recipe_names
@@ -29,7 +29,6 @@ from bcnet.train.stopping import EarlyStopping
 __all__ = [
     "CHECKPOINT_SECONDS",
     "STRATEGIES",
-    "Begun",
     "Bilateral",
     "BoundedComplementary",
     "ChannelCounts",
@@ -41,6 +40,7 @@ __all__ = [
     "EpochBatches",
     "Exponential",
     "FirstBatches",
+    "Interrupted",
     "Learner",
     "LossRecords",
     "NetworkLearner",

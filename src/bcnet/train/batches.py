@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from bcnet.distributed import ProcessGroup
-from bcnet.nests import Nest, count, take_images
+from bcnet.pytree import Pytree, count, slice_batch
 
-Batch = tuple[Nest, Any]
+Batch = tuple[Pytree, Any]
 Part = Callable[[int], slice]
 
 
@@ -70,4 +70,4 @@ class _Cut:
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         for x, y in self.batches.epoch(generator):
             mine = self.part(count(y))
-            yield take_images(x, mine), take_images(y, mine)
+            yield slice_batch(x, mine), slice_batch(y, mine)

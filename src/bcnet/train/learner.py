@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bcnet.machine.strides import UnitStrides
-from bcnet.nests import Nest, call_network
+from bcnet.pytree import Pytree, call_model
 from bcnet.space import Side
 from bcnet.tasks import Classification, Task
 from bcnet.train.counts import ChannelCounts
@@ -59,7 +59,7 @@ class Learner(ABC):
         return False
 
     @abstractmethod
-    def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
+    def forward(self, x: Pytree, paths: Pass) -> tuple[torch.Tensor, ...]:
         """Return logits `(batch, classes)` of every path of a pass."""
 
 
@@ -116,7 +116,7 @@ class SupernetLearner(Learner):
                     right.remove(partner)
         return divided + [(j,) for j in right]
 
-    def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
+    def forward(self, x: Pytree, paths: Pass) -> tuple[torch.Tensor, ...]:
         """Run a path of the supernet, or a pair of paths."""
         if len(paths) == 2:
             assert self.pairs is not None
@@ -139,7 +139,7 @@ class NetworkLearner(Learner):
         """Return the network itself as the only path."""
         return (Term((), (Path((), Side.LEFT),)),)
 
-    def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
+    def forward(self, x: Pytree, paths: Pass) -> tuple[torch.Tensor, ...]:
         """Run the network."""
         with self._strides.apply():
-            return (call_network(self.module, x),)
+            return (call_model(self.module, x),)

@@ -26,7 +26,7 @@ from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.defaults import computes_in
 from bcnet.machine.precision import autocast, resolve_precision
-from bcnet.nests import Nest, call_network, count, nth_part, take_images
+from bcnet.pytree import Pytree, call_model, count, nth_part, slice_batch
 from bcnet.train.batches import EpochBatches, share_of
 from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
@@ -59,7 +59,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Begun:
+class Interrupted:
     """A training interrupted after some of its recipe's epochs; `state` is its last checkpoint."""
 
     epochs: int
@@ -83,7 +83,7 @@ def train(
     on_epoch: Callback | None = None,
     world: ProcessGroup | None = None,
     until: int | None = None,
-    begun: Callable[[], Begun] | None = None,
+    interrupted: Callable[[], Interrupted] | None = None,
     stopping: EarlyStopping | None = None,
 ) -> LossRecords:
     """Train to the end of the recipe, resuming from the newest checkpoint if there is one.
@@ -91,8 +91,8 @@ def train(
     Norms with momentum 0, which converters leave behind, would keep statistics that do not match their inputs; during
     training they have torch's default momentum of 0.1.
 
-    Training can be split into two calls: `until=k`, then `begun` with its state. On the same data the result is the
-        same.
+    Training can be split into two calls: `until=k`, then `interrupted` with its state. On the same data the result
+    is the same.
 
     Args:
         learner: the learner to train, in place.
@@ -107,8 +107,8 @@ def train(
         world: the processes that share the batches; by default this one alone. `batches` and `recipe.batch_size` are
             totals over all processes.
         until: stop after this number of the recipe's epochs, at the learning rates of the whole recipe.
-        begun: returns an interrupted training to continue, possibly on other data: weights, optimizer and position in
-            the schedule. Called only without a checkpoint.
+        interrupted: returns a training to continue, possibly on other data: weights, optimizer and position in the
+            schedule. Called only without a checkpoint.
         stopping: may end the training early, and selects the epoch whose weights are kept.
 
     Returns:
@@ -121,12 +121,12 @@ def train(
         ProcessError: another process has ended.
     """
     world = world or ProcessGroup()
-    run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world, until, begun, stopping)
+    run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world, until, interrupted, stopping)
     run.restore()
     learner.module.train()
     with own_global_randomness(run.device), _statistics_follow(learner.module):
         run.go(on_step, on_epoch)
-    run.take_state_of_rank_zero()
+    run.copy_state_from_rank_zero()
     run.take_average()
     run.take_best()
     run.records.skipped = tuple(run.updates.health.skipped)
@@ -160,7 +160,7 @@ class _Run:
         teacher: nn.Module | None,
         world: ProcessGroup,
         until: int | None,
-        begun: Callable[[], Begun] | None,
+        interrupted: Callable[[], Interrupted] | None,
         stopping: EarlyStopping | None,
     ) -> None:
         if len(batches) < 1:
@@ -182,7 +182,7 @@ class _Run:
         self.average = None if recipe.ema is None else moving_average(learner.module, recipe.ema)
         self.records = LossRecords(learner.num_groups)
         self.loss = math.nan  # of the last good step that was checked
-        self.begun = begun
+        self.interrupted = interrupted
         self.stopping = stopping
         self.best = BestEpoch()
         self.epochs = recipe.epochs if until is None else until
@@ -220,7 +220,7 @@ class _Run:
             self.best = self.best.after(averaged, loss, epochs)
         return epochs - self.best.epoch >= self.stopping.patience
 
-    def train_on(self, x: Nest, y: Nest, epoch: int) -> Progress:
+    def train_on(self, x: Pytree, y: Pytree, epoch: int) -> Progress:
         """Take one step on this process's inputs `x` `(share, ...)` and targets `y` `(share, ...)`, possibly empty."""
         if not self.is_tried:
             self.is_tried = True
@@ -252,15 +252,15 @@ class _Run:
         skipped = len(self.updates.health.skipped)
         return Progress(self.step, self.total, epoch + 1, self.epochs, self.loss, lr, skipped)
 
-    def gradients(self, terms: tuple[Term, ...], x: Nest, y: Nest) -> tuple[torch.Tensor, int]:
+    def gradients(self, terms: tuple[Term, ...], x: Pytree, y: Pytree) -> tuple[torch.Tensor, int]:
         """Set the parameters' gradients for the whole batch; return losses `(terms,)` and the number of classes."""
         if images := count(y):
             losses = torch.zeros(len(terms), device=self.device)
             pieces = min(self.recipe.accumulate, images)
             for number in range(pieces):
                 part = nth_part(images, number, pieces)
-                inputs = take_images(x, part)
-                targets = take_images(y, part)
+                inputs = slice_batch(x, part)
+                targets = slice_batch(y, part)
                 share = count(targets) / images
                 objective = Objective(self.learner, self.recipe, self.precision, inputs, targets, self.teach(inputs))
                 backward = partial(self.add_gradients, share)
@@ -281,11 +281,11 @@ class _Run:
         own = (self.world.rank,) if self.world.rank else ()
         return derived_seed(self.seed, self.stage, "noise", step, *own)
 
-    def teach(self, x: Nest) -> torch.Tensor | None:
+    def teach(self, x: Pytree) -> torch.Tensor | None:
         if self.teacher is None or self.recipe.distillation is None:
             return None
         with torch.no_grad(), autocast(self.precision, self.device):
-            logits: torch.Tensor = self.learner.task.main_output(call_network(self.teacher, x))
+            logits: torch.Tensor = self.learner.task.main_output(call_model(self.teacher, x))
         return logits
 
     def stop(self, seen: Seen) -> NoReturn:
@@ -333,21 +333,21 @@ class _Run:
         if found is not None:
             self.adopt(*found, source=self.saver.name)
             return
-        if self.begun is not None:
-            self.go_on_with(self.begun())
-        self.take_state_of_rank_zero()
+        if self.interrupted is not None:
+            self.continue_from(self.interrupted())
+        self.copy_state_from_rank_zero()
 
-    def go_on_with(self, begun: Begun) -> None:
+    def continue_from(self, interrupted: Interrupted) -> None:
         """Load weights, optimizer and scaler, at the step where its epochs end on the current data."""
-        tensors, state = begun.state
+        tensors, state = interrupted.state
         module = self.learner.module
-        load_module(module, _section(tensors, "module"), "the training begun")
+        load_module(module, _section(tensors, "module"), "the training interrupted")
         restore_optimizer(module, self.updates.optimizer, _section(tensors, "optimizer"))
-        self.restore_average(tensors, "the training begun")
+        self.restore_average(tensors, "the training interrupted")
         self.updates.scaler.load_state_dict(state["scaler"])
-        self.step = begun.epochs * len(self.batches)
+        self.step = interrupted.epochs * len(self.batches)
 
-    def take_state_of_rank_zero(self) -> None:
+    def copy_state_from_rank_zero(self) -> None:
         """Copy rank 0's weights and buffers to every process: batch-norm statistics are those of its images."""
         if self.world.size > 1:
             self.world.check_same({"training step": self.step})

@@ -11,7 +11,7 @@ import torch
 
 from bcnet.errors import DataError
 from bcnet.machine.precision import Precision, autocast
-from bcnet.nests import Nest, count, tensors
+from bcnet.pytree import Pytree, count, tensors
 from bcnet.train.learner import Learner
 from bcnet.train.recipe import Distillation, Recipe
 from bcnet.train.step import Pass
@@ -20,7 +20,7 @@ _IN_PLACE = Distillation(temperature=1.0, weight=1.0)  # the full-width path tea
 
 
 @contextmanager
-def told_of_batches(x: Nest) -> Iterator[None]:
+def explain_batch_errors(x: Pytree) -> Iterator[None]:
     """Explain what to do if batch norm gets a single value per channel."""
     try:
         yield
@@ -34,7 +34,7 @@ def told_of_batches(x: Nest) -> Iterator[None]:
 
 
 @contextmanager
-def told_of_labels(outputs: Any, targets: Any) -> Iterator[None]:
+def explain_label_errors(outputs: Any, targets: Any) -> Iterator[None]:
     """Name the valid labels if a label is not one of the network's classes."""
     try:
         yield
@@ -62,7 +62,7 @@ class Objective:
     learner: Learner
     recipe: Recipe
     precision: Precision
-    x: Nest
+    x: Pytree
     y: Any
     taught: torch.Tensor | None = None
     classes: int = 1
@@ -70,9 +70,9 @@ class Objective:
 
     def __call__(self, paths: Pass) -> list[torch.Tensor]:
         """Return the losses with their graph."""
-        with autocast(self.precision, tensors(self.x)[0].device), told_of_batches(self.x):
+        with autocast(self.precision, tensors(self.x)[0].device), explain_batch_errors(self.x):
             outputs = self.learner.forward(self.x, paths)
-        with told_of_labels(outputs[0], self.y):
+        with explain_label_errors(outputs[0], self.y):
             return self._losses(outputs, paths)
 
     def _losses(self, outputs: Any, paths: Pass) -> list[torch.Tensor]:

@@ -33,8 +33,7 @@ class Reduction:
         self._buffer = torch.empty(0)
 
     def __call__(self, losses: torch.Tensor, images: int, classes: int) -> tuple[torch.Tensor, int]:
-        """Return losses `(terms,)` of the whole batch and the number of classes, given those of this process's
-        `images`.
+        """Return losses `(terms,)` of the whole batch and the number of classes, given those of `images` images here.
 
         Gradients are replaced in place. A process with 0 images contributes nothing, and it alone synchronises with the
         device.

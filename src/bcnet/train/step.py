@@ -92,10 +92,8 @@ class BoundedComplementary(Complementary):
     """BCNetV2's complement, `l + c_min - c`: no path is narrower than a group's smallest choice `c_min`.
 
     The two paths of a side overlap in `c_min` channels, so channels in the middle are trained more often than those at
-    the
-    ends: with a smallest ratio of 0.2 the least and most trained differ as 0.8 to 1, about as without a complement.
-        Without
-    a smallest width it equals `Complementary`, except for the widths that `c_min` adds.
+    the ends: with a smallest ratio of 0.2 the least and most trained differ as 0.8 to 1, about as without a complement.
+    Without a smallest width it equals `Complementary`, except for the widths that `c_min` adds.
     """
 
     bounded: ClassVar[bool] = True

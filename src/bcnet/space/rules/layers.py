@@ -56,8 +56,7 @@ def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int,
 def _group_convolution(
     p: Propagation, x: Labels, channel: int, weight: Labels, held: int, within: int, groups: int, out_size: int = 0
 ) -> Dim:
-    """Apply a group convolution that keeps whole groups: group `i` of inputs, weight and outputs is kept or removed
-    together.
+    """Apply a group convolution that keeps whole groups: inputs, weight and outputs of a group stay or go together.
 
     If the code also splits the channels into the same groups (a shuffle, split attention), tracing repeats with the
     weights in `p.within` narrowed within their groups, equally in each.

@@ -66,7 +66,7 @@ def _repeat_interleave(p: Propagation, node: Any, x: Labels, times: Any, dim: in
     if not isinstance(times, int) or dim is None:
         return unknown(p, node, [x])
     held = x.dims[dim]
-    grown = None if held is None else tuple(q._replace(repeat=q.repeat * times) for q in p.symbols.resolve(held))
+    grown = None if held is None else p.symbols.repeat(held, times)
     return Labels(out_shape(node), x.dims).replace(**{f"d{dim % len(x.shape)}": grown})
 
 
@@ -130,7 +130,7 @@ def _im2col(p: Propagation, node: Any, x: Labels, kernel: Sequence[int], *rest: 
     """Every channel becomes the elements of its windows, side by side."""
     window = kernel[0] * kernel[1]
     dim = x.dims[-3]
-    grown = None if dim is None else tuple(q._replace(repeat=q.repeat * window) for q in p.symbols.resolve(dim))
+    grown = None if dim is None else p.symbols.repeat(dim, window)
     return Labels(out_shape(node), (*x.dims[:-3], grown, None))
 
 

@@ -24,12 +24,10 @@ BY_NUMBER = "give each part a convolution of its own, or cut with chunk"
 def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
     axis = dim % len(tensors[0].shape)
     shape = out_shape(node)
-    dims: list[Dim | None] = [
-        None
-        if d == axis
-        else p.join([t.dims[d] for t in tensors], "joined with channels that are pinned at full width")
-        for d in range(len(shape))
-    ]
+    dims: list[Dim | None] = [None] * len(shape)
+    for d in range(len(shape)):
+        if d != axis:
+            dims[d] = p.join([t.dims[d] for t in tensors], "joined with channels that are pinned at full width")
     if any(t.dims[axis] is not None for t in tensors):
         reason = p.reason("joined channels without a label")
         dims[axis] = tuple(piece for t in tensors for piece in t.dims[axis] or p.symbols.fresh(t.shape[axis], reason))
@@ -177,7 +175,7 @@ def _pixel_shuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
 def _pixel_unshuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
     axis = len(x.shape) - 3
     dim = x.dims[axis]
-    grown = None if dim is None else tuple(q._replace(repeat=q.repeat * factor**2) for q in p.symbols.resolve(dim))
+    grown = None if dim is None else p.symbols.repeat(dim, factor**2)
     return Labels(out_shape(node), x.dims).replace(**{f"d{axis}": grown})
 
 
@@ -187,7 +185,7 @@ def _channel_shuffle(p: Propagation, node: Any, x: Labels, groups: int) -> Label
     if dim is None:
         return x
     part = divide(p, dim, [groups, x.shape[1] // groups])[1]
-    shuffled = tuple(q._replace(repeat=q.repeat * groups) for q in part) if part else None
+    shuffled = p.symbols.repeat(part, groups) if part else None
     return x.replace(d1=shuffled)
 
 

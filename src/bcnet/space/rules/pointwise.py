@@ -92,7 +92,9 @@ def _resize(p: Propagation, x: Labels, shape: tuple[int, ...]) -> Labels:
 
 
 def _without_padding(p: Propagation, dim: Dim | None) -> Dim | None:
-    return None if dim is None else tuple(piece for piece in dim if piece.variable not in p.padding)
+    if dim is None:
+        return None
+    return tuple(piece for piece in dim if piece.variable not in p.padding)
 
 
 @rule("pad", "constant_pad_nd")

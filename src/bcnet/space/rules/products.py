@@ -26,8 +26,7 @@ def _matmul(p: Propagation, node: Any, a: Labels, b: Labels) -> Labels:
 
 
 def _matmul_letters(first: int, second: int) -> str:
-    """Return the subscripts of `matmul` for operands with these numbers of dimensions, batch dimensions aligned at the
-    end.
+    """Return the subscripts of `matmul` for these numbers of dimensions, with batch dimensions aligned at the end.
 
     Example: `_matmul_letters(3, 2) == "ayz,zx->ayx"`.
     """
@@ -102,7 +101,9 @@ def _recurrent(p: Propagation, node: Any, x: Labels, state: Any, weights: Any, *
 
     The first layer's input may be narrowed, the state not.
     """
-    matrices = [w for w in weights if isinstance(w, Labels) and len(w.shape) == 2] if _is_padded(weights) else []
+    matrices = []
+    if _is_padded(weights):
+        matrices = [w for w in weights if isinstance(w, Labels) and len(w.shape) == 2]
     if not matrices:  # the length of a packed sequence depends on the data
         return unknown(p, node, [labels for labels in (x, state, weights) if isinstance(labels, Labels)])
     positions = x.without(len(x.shape) - 1)

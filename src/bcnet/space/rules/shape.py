@@ -86,7 +86,7 @@ def _merge(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Di
         for d in labelled:
             p.fix(x.dims[d], reason)
         return p.symbols.fresh(math.prod(x.shape[d] for d in old), reason)
-    return tuple(piece._replace(repeat=piece.repeat * behind) for piece in p.symbols.resolve(dim)) * before
+    return p.symbols.repeat(dim, behind) * before
 
 
 def divide(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
