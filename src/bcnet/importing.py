@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,7 @@ from bcnet.errors import BCNetError
 
 
 def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) -> Callable[..., Any]:
-    """Import and return the function or class `name`.
+    """Import and return the function or class `name`, from a module or from a file, `folder/module.py:object`.
 
     `what` (its purpose) and `forms` (the valid forms of a name) complete error messages.
 
@@ -19,6 +20,7 @@ def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) 
         BCNetError: of type `error`: a malformed name, a module that cannot be imported, or no such function in it.
     """
     package, _, member = name.partition(":")
+    package = _module_name(package)
     if not all(part.isidentifier() for part in (*package.split("."), member)):
         raise error(f"a {what} is {forms}; got {name!r}")
     try:
@@ -26,7 +28,7 @@ def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) 
     except Exception as cause:
         raise error(
             f"the module of {what} {name!r} has to be importable; importing {package!r} failed with "
-            f"{type(cause).__name__}: {cause}: {_way_on(cause, package)}"
+            f"{type(cause).__name__}: {cause}: {_import_hint(cause, package)}"
         ) from cause
     found = getattr(module, member, None)
     if not callable(found):
@@ -39,7 +41,17 @@ def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) 
     return found  # type: ignore[no-any-return]
 
 
-def _way_on(cause: Exception, package: str) -> str:
+def _module_name(package: str) -> str:
+    """Return the module of a file in the working directory; any other name as it is."""
+    if not package.endswith(".py"):
+        return package
+    path = Path(package)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return ".".join(path.with_suffix("").parts)
+
+
+def _import_hint(cause: Exception, package: str) -> str:
     missing = cause.name if isinstance(cause, ModuleNotFoundError) else None
     if missing is not None and (package == missing or package.startswith(f"{missing}.")):
         return "install it, go to its folder, or put that on PYTHONPATH"

@@ -85,7 +85,7 @@ def test_a_method_may_be_a_text_in_a_file(tmp_path):
         (f"space: 3\n{HEAD}", "space is a mapping of settings to values; got 3"),
         ("training: {lr: 0}", "training: 'lr' must be greater than 0"),
         ("model: resnet_digits\ndata: digits", "a search needs a run directory: give --out"),
-        ("model: resnet_digits\nout: somewhere", "a search needs a data: give --data, or a FILE that says it"),
+        ("model: resnet_digits\nout: somewhere", "a search needs data: give --data, or a FILE of settings"),
         ("model: resnet_digits\ndata: digits\nout: somewhere", "a search needs a budget; got none"),
         (f"method: bcnet:population=many\n{HEAD}", "'population' must be"),
     ],

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from bcnet.data import Augmentation, DataSet, given_data, load
+from bcnet.data import Augmentation, DataSet, given_data, imports_code, load, made_by
 from bcnet.errors import DataError
 
 CIFAR10 = Path(__file__).parents[2].parent / "shared" / "data" / "cifar10"
@@ -337,6 +337,15 @@ def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
 def test_csv_files_that_do_not_do(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         load(write_csv(tmp_path, text))
+
+
+def test_a_function_is_named_by_its_file(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "own_arrays.py").write_text("def digits():\n    return 'what it returns'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert imports_code("folder/own_arrays.py:digits")
+    assert made_by("folder/own_arrays.py:digits") == "what it returns"
 
 
 def test_csv_needs_a_file_or_a_folder_of_splits(tmp_path):

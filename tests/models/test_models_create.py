@@ -60,6 +60,14 @@ def test_a_factory_is_given_what_its_signature_accepts(package, member, shape):
     assert model.weight.shape == shape
 
 
+@pytest.mark.parametrize("place", ["my_factories.py", "./my_factories.py", "{}/my_factories.py"])
+def test_a_factory_is_named_by_its_file(package, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = f"{place.format(tmp_path)}:plain"
+    assert models.create(name).build().weight.shape == (5, 3)
+    assert models.imports_code(name)
+
+
 def test_input_sizes(package):
     assert models.create("resnet_digits").input_size == (1, 8, 8)
     assert models.create("vgg19").input_size == (3, 32, 32)
@@ -75,8 +83,10 @@ def test_input_sizes(package):
     [
         ("vgg1", r"got 'vgg1' \(nearest: vgg19\); ours are vgg19, vgg19_quarter, mobilenetv2"),
         ("", "a model is a name of ours"),
-        (":factory", "package.module:factory; got ':factory'"),
-        ("my_factories:", "package.module:factory; got 'my_factories:'"),
+        (":factory", "FILE.py:factory in this folder; got ':factory'"),
+        ("my_factories:", "in this folder; got 'my_factories:'"),
+        ("../my_factories.py:plain", "in this folder; got '../my_factories.py:plain'"),
+        ("nowhere/my_factories.py:plain", "importing 'nowhere.my_factories' failed"),
         ("my_factories:plain:x", "got 'my_factories:plain:x'"),
         ("my factories:plain", "got 'my factories:plain'"),
         (".my_factories:plain", "got '.my_factories:plain'"),

@@ -45,7 +45,7 @@ Examples:
 @guard
 def calibrate(
     model: Annotated[
-        str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
+        str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME, package.module:factory or FILE.py:factory.")
     ] = None,
     named: Annotated[str | None, typer.Option("--model", help="Same as MODEL.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
@@ -84,26 +84,26 @@ def calibrate(
     if bundle is None and out is None:
         refuse("give the file to write, for instance `bcnet calibrate vgg19 --out device.json`, or --bundle FOLDER")
     said = {"engine": engine, "threads": threads, "batch": batch}
-    asked = Latency(**{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
+    measure = Latency(**{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
     wishes = space_options(num_choices, min_ratio, min_width, multiple_of, ignore, only)
     space, network, images = space_of(model, classes, image_size, wishes, input_)
     if bundle is not None:
-        script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed or 0)
+        script = write_bundle(network, images, bundle, latency=measure, space=space, seed=seed or 0)
         size = sum(file.stat().st_size for file in script.parent.iterdir())
         typer.echo(
             f"Copy {bundle} ({size / 2**20:.0f} MiB) to the device and run measure.py there, which needs numpy and "
-            f"{asked.engine}; then `bcnet calibrate {model} --from times.csv --out device.json`."
+            f"{measure.engine}; then `bcnet calibrate {model} --from times.csv --out device.json`."
         )
         return
     if times is not None:
-        found = latency_from(times, space, asked if any(said.values()) else None, path=out)
+        found = latency_from(times, space, measure if any(said.values()) else None, path=out)
     else:
         assert out is not None, "checked above"
         with stoppable(lambda: _describe_kept(out)):
             found = bcnet.calibrate(
-                network, images, path=out, latency=asked, space=space, seed=seed or 0, on_measured=_report_timed
+                network, images, path=out, latency=measure, space=space, seed=seed or 0, on_measured=_report_timed
             )
-    _tell(found, space, out)
+    _show_model(found, space, out)
 
 
 def _report_timed(found: Any) -> None:
@@ -119,7 +119,7 @@ def _describe_kept(out: Path) -> str:
     return f"Stopped. Finished times are kept in {times}. Run the same command to resume."
 
 
-def _tell(measure: Any, space: Any, out: Path | None) -> None:
+def _show_model(measure: Any, space: Any, out: Path | None) -> None:
     import numpy as np
 
     from bcnet.latency import multiples

@@ -13,9 +13,12 @@ SPACE = "Width space"
 TRAINING = "Training"
 MACHINE = "Machine"
 
-Model = Annotated[str | None, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")]
+Model = Annotated[
+    str | None, typer.Option(help="Name, torchvision:NAME, timm:NAME, package.module:factory or FILE.py:factory.")
+]
 Data = Annotated[
-    str | None, typer.Option(help="Data set: digits, cifar10, parquet:PATH, ..., or package.module:function.")
+    str | None,
+    typer.Option(help="Data set: digits, cifar10, parquet:PATH, ..., package.module:function or FILE.py:function."),
 ]
 Task = Annotated[
     str | None,

@@ -52,7 +52,7 @@ Examples:
 @guard
 def profile(
     model: Annotated[
-        str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
+        str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME, package.module:factory or FILE.py:factory.")
     ] = None,
     named: Annotated[str | None, typer.Option("--model", help="Same as MODEL.")] = None,
     widths: Annotated[

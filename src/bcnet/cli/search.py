@@ -91,6 +91,8 @@ Examples:
   bcnet search runs/r20.yaml --seed 1 --out runs/r20-1
 """
 
+_NEEDED = {"model": ("a model", "--model"), "data": ("data", "--data"), "run_dir": ("a run directory", "--out")}
+
 
 @guard
 def search(
@@ -152,9 +154,10 @@ def search(
     arguments |= given_settings({"start": start, "seed": seed, "epochs": epochs, "method": _method(method, effort)})
     if dry_run:
         arguments.setdefault("run_dir", Path(f"dry-run-{os.getpid()}"))  # nothing is written there
-    for name, flag in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):
-        if name not in arguments:
-            refuse(f"a search needs a {name.replace('run_dir', 'run directory')}: give {flag}, or a FILE that says it")
+    missing = [name for name in _NEEDED if name not in arguments]
+    if missing:
+        words, flags = zip(*(_NEEDED[name] for name in missing), strict=True)
+        refuse(f"a search needs {', '.join(words)}: give {', '.join(flags)}, or a FILE of settings")
     if budget is not None or params_budget is not None or ("budget" not in arguments and not _is_given(arguments)):
         arguments["budget"] = parse.budget(budget, params_budget)
     if latency_model is not None or "budget" in arguments:
@@ -169,17 +172,17 @@ def search(
     extra = parse.changes(option or [], "--option", "validation_fraction=0.2")
     arguments["options"] = {**arguments.get("options", {}), **extra, **chosen}
     prepare_process(allocator, primitives)
-    asked = [arguments.pop(name, None) for name in ("model", "data", "budget", "run_dir")]
+    subject = [arguments.pop(name, None) for name in ("model", "data", "budget", "run_dir")]
     if dry_run or print_settings:
-        found = preview(*asked, **arguments)
+        found = preview(*subject, **arguments)
         if print_settings:
-            typer.echo(run_file(found.settings, asked[3], arguments.get("task")), nl=False)
+            typer.echo(run_file(found.settings, subject[3], arguments.get("task")), nl=False)
         else:
             _show_preview(Console(), found, all_settings)
         return
     carry_out(
         lambda reporter: run_search(
-            *asked,
+            *subject,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
             progress=False,
@@ -187,9 +190,9 @@ def search(
             reuse=tuple(reuse or ()),
             **arguments,
         ),
-        lambda console, outcome: show_outcome(console, outcome, str(asked[3])),
+        lambda console, outcome: show_outcome(console, outcome, str(subject[3])),
         lambda outcome: {} if outcome.result is None else outcome.result.to_document(),
-        out=asked[3],
+        out=subject[3],
         log=log,
         tensorboard=tensorboard,
     )
@@ -226,9 +229,10 @@ def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:
     from bcnet.stages.running import describe_training
 
     space = found.space
-    lines = [
-        *(found.estimate.lines() if found.estimate is not None else ["Every stage of this run is finished."]),
-        *([found.threads_text] if found.threads_text else []),
+    lines = ["Every stage of this run is finished."] if found.estimate is None else [*found.estimate.lines()]
+    if found.threads_text:
+        lines.append(found.threads_text)
+    lines += [
         f"Training: {describe_training(found.settings)}. The time is proportional to --epochs.",
         f"Disk: about {size(found.disk)} at most, {size(found.disk_free)} free.",
         f"Space: {len(space.groups)} width groups, {space.reference.macs:,} MACs at full width, "

@@ -33,7 +33,7 @@ NAMES = (
     "inputs:PATH",
 )
 _KINDS = ("parquet", "imagefolder", "csv", "npz", "imagenet", "hf", "inputs")
-_FORMS = f"one of {', '.join(NAMES)}, or package.module:function"
+_FORMS = f"one of {', '.join(NAMES)}, package.module:function, or FILE.py:function in this folder"
 _CIFAR10 = "uoft-cs/cifar10"
 
 
@@ -97,7 +97,8 @@ def _load(name: str, image_size: int | None) -> DataSet:
 def imports_code(name: str) -> bool:
     """Return whether the name refers to the user's own function."""
     kind, colon, _ = name.partition(":")
-    return bool(colon) and kind not in _KINDS and "/" not in name and "\\" not in name
+    is_path = "/" in name or "\\" in name
+    return bool(colon) and kind not in _KINDS and (kind.endswith(".py") or not is_path)
 
 
 def made_by(name: str) -> Any:

@@ -37,7 +37,7 @@ _OURS: Mapping[str, tuple[Callable[..., nn.Module], tuple[int, int, int]]] = {
 }
 NAMES = tuple(_OURS)
 _IMAGENET_SIZE = 224
-_FORMS = "a name of ours, torchvision:NAME, timm:NAME, or package.module:factory"
+_FORMS = "a name of ours, torchvision:NAME, timm:NAME, package.module:factory, or FILE.py:factory in this folder"
 
 
 @dataclass(frozen=True)
