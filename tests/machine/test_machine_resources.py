@@ -199,6 +199,13 @@ def test_a_preview_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_preview_of_another_configuration_is_refused_as_the_run_is(tmp_path):
+    tiny_search(tmp_path)
+    assert preview(TinyNetwork, tiny_data(), run_dir=tmp_path, **ARGUMENTS).estimate is None
+    with pytest.raises(RunError, match=r"another configuration: seed is 0 there and 5 here"):
+        preview(TinyNetwork, tiny_data(), run_dir=tmp_path, **ARGUMENTS, seed=5)
+
+
 @pytest.mark.parametrize(
     ("how", "stage"), [([], "short trainings"), (["--method", "bcnet"], "supernet")], ids=["trainings", "supernet"]
 )

@@ -190,10 +190,7 @@ def _take(path: Path, settings: Settings) -> Iterator[None]:
     make_folder(path)
     with lock(path):
         remove_temporary_files(path)
-        stored = read_settings(path) if (path / names.SETTINGS).exists() else None
-        if stored is not None:
-            _check_same(path, settings, stored)
-        if stored != settings:
+        if check_resumable(path, settings) != settings:
             write_document(path / names.SETTINGS, settings.to_document())
         yield
 
@@ -278,17 +275,26 @@ def read_result(run: Path) -> RunResult:
         ) from None
 
 
-def _check_same(path: Path, settings: Settings, stored: Settings) -> None:
+def check_resumable(path: Path, settings: Settings) -> Settings | None:
+    """Return the settings stored in a run directory, None if it is new.
+
+    Raises:
+        RunError: they differ from `settings` in what a run computes, or are corrupt.
+    """
+    if not (path / names.SETTINGS).exists():
+        return None
+    stored = read_settings(path)
     difference = settings.first_difference(stored)
     if difference is not None:
         key, here, there = difference
         raise RunError(
             f"run directory {path} holds a run of another configuration: {key} is {there!r} there and {here!r} here; "
-            f"{_way_on(key, here, there)}, or give another --out"
+            f"{_resume_hint(key, here, there)}, or give another --out"
         )
+    return stored
 
 
-def _way_on(key: str, here: Any, there: Any) -> str:
+def _resume_hint(key: str, here: Any, there: Any) -> str:
     if key == "model" and " " in here and here.partition(" ")[0] == there.partition(" ")[0]:
         return "its weights differ: call torch.manual_seed before making it, or give the function that makes it"
     if key == "options.processes":
