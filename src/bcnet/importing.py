@@ -19,8 +19,8 @@ def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) 
     Raises:
         BCNetError: of type `error`: a malformed name, a module that cannot be imported, or no such function in it.
     """
-    package, _, member = name.partition(":")
-    package = _module_name(package)
+    place, _, member = name.partition(":")
+    package = _module_name(place)
     if not all(part.isidentifier() for part in (*package.split("."), member)):
         raise error(f"a {what} is {forms}; got {name!r}")
     try:
@@ -30,6 +30,11 @@ def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) 
             f"the module of {what} {name!r} has to be importable; importing {package!r} failed with "
             f"{type(cause).__name__}: {cause}: {_import_hint(cause, package)}"
         ) from cause
+    if place.endswith(".py") and Path(_place(module)).resolve() != Path(place).resolve():
+        raise error(
+            f"{what} {name!r} has to come from that file; but {package!r} is {_place(module)}, which comes first on "
+            "Python's path: rename the file"
+        )
     found = getattr(module, member, None)
     if not callable(found):
         got = "no such name" if found is None else f"a {type(found).__name__}"

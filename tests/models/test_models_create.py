@@ -68,6 +68,15 @@ def test_a_factory_is_named_by_its_file(package, place, tmp_path, monkeypatch):
     assert models.imports_code(name)
 
 
+def test_a_file_that_another_module_hides_is_not_taken_for_it(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text(FACTORIES)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ModelError, match=r"has to come from that file; but 'json' is .*__init__.py, .*: rename the file"
+    ):
+        models.create("json.py:plain")
+
+
 def test_input_sizes(package):
     assert models.create("resnet_digits").input_size == (1, 8, 8)
     assert models.create("vgg19").input_size == (3, 32, 32)
