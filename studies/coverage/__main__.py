@@ -31,7 +31,7 @@ _HEAD = """# Coverage
 
 What `WidthSpace.trace` finds in each network: the number of width groups, the share of the multiply-adds that depends
 on at least one of them, and what is pinned at full width, with the reason. Input channels and class logits are always
-held and not listed. Written by `python -m studies.coverage`; `make test-networks` checks on all but the last two
+pinned and not listed. Written by `python -m studies.coverage`; `make test-networks` checks on all but the last two
 that paths equal built networks, gradients included, and that costs equal an independent counter's; `make test-all` on
 thirty of them.
 

@@ -66,7 +66,7 @@ def test_a_run_of_two_stopped_anywhere_ends_like_one_that_never_stopped(together
 @pytest.mark.slow
 def test_a_run_of_two_does_not_go_on_with_another_number(together, processes):
     folder, _ = together
-    message = r"options.processes is 2 there and 1 here; .* go on with 2 processes \(torchrun\)"
+    message = r"options.processes is 2 there and 1 here; .* resume with 2 processes \(torchrun\)"
     with pytest.raises(RunError, match=message):
         tiny_search(folder)
     for error in processes.run(3, searched, folder):

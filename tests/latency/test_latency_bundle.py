@@ -109,7 +109,7 @@ def test_the_commands_write_a_bundle_and_read_times(tmp_path):
     read = command("calibrate", "resnet_digits", "--from", tmp_path / "times.csv", "--out", tmp_path / "phone.json")
     assert read.exit_code == 0, read.output
     assert "a board" in read.output
-    assert "Multiples that pay" in read.output
+    assert "Fast multiples" in read.output
     assert read_latency(tmp_path / "phone.json") == Latency("other")
     device = ["--latency-model", tmp_path / "phone.json"]
     shown = command("profile", "resnet_digits", "--widths", "8,12,12,16,16,24", *device, "--multiple-of", "auto")

@@ -53,7 +53,7 @@ def _where_it_runs(latencies: Sequence[Mapping[str, Any]]) -> Markup:
         shares = [f"{times[name] / first:.2f}x" if name in times else "" for name in names if name != "original"]
         rows.append((_conditions(measured), f"{first:.3g}", *shares))
     head = ("where", "original (ms)", *(_LABELS[name] for name in names if name != "original"))
-    return table(head, rows, "Engines: the original's milliseconds, and the others' shares of them")
+    return table(head, rows, "Where it runs: the original's milliseconds, and the others' shares of them")
 
 
 def _conditions(measured: Mapping[str, Any]) -> str:
