@@ -20,7 +20,7 @@ from bcnet.methods.base import CustomMethod, Request, Start
 from bcnet.pytree import call_model
 from bcnet.run import names
 from bcnet.run.callables import UserCallables, user_callables, user_searcher, with_teacher
-from bcnet.run.directory import check_usable, read_settings
+from bcnet.run.directory import check_usable, read_settings, stored_settings
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import TrainingLike, check_training, recipe_for
 from bcnet.run.settings import RunOptions, Settings, SpaceSettings, limits_of, make_section, make_settings
@@ -311,10 +311,10 @@ def _with_multiples(settings: Settings, source: Source, budget: Budget | None, p
     """Return the settings with the width multiples of the stored run, or those that the latency model recommends."""
     if settings.space.multiple_of != "auto":
         return settings
-    stored = read_settings(path).space.multiple_of if (path / names.SETTINGS).exists() else None
+    stored = stored_settings(path)
     requested = None if budget is None else latency_of(budget)
-    if isinstance(stored, dict):
-        chosen: dict[str, int] = stored
+    if stored is not None and isinstance(stored.space.multiple_of, dict):
+        chosen: dict[str, int] = stored.space.multiple_of
     elif requested is None or requested.model is None:
         return settings  # which no space can be traced with, as the message says
     else:

@@ -9,6 +9,7 @@ import typer
 
 from bcnet.cli.endings import guard, refuse, stoppable
 from bcnet.cli.options import (
+    MODEL_FORMS,
     Ignore,
     ImageSize,
     InputShape,
@@ -44,9 +45,7 @@ Examples:
 
 @guard
 def calibrate(
-    model: Annotated[
-        str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME, package.module:factory or FILE.py:factory.")
-    ] = None,
+    model: Annotated[str | None, typer.Argument(help=MODEL_FORMS)] = None,
     named: Annotated[str | None, typer.Option("--model", help="Same as MODEL.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
     engine: Annotated[

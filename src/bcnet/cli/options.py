@@ -12,10 +12,9 @@ from bcnet.cli.endings import refuse
 SPACE = "Width space"
 TRAINING = "Training"
 MACHINE = "Machine"
+MODEL_FORMS = "Name, torchvision:NAME, timm:NAME, package.module:factory or FILE.py:factory."
 
-Model = Annotated[
-    str | None, typer.Option(help="Name, torchvision:NAME, timm:NAME, package.module:factory or FILE.py:factory.")
-]
+Model = Annotated[str | None, typer.Option(help=MODEL_FORMS)]
 Data = Annotated[
     str | None,
     typer.Option(help="Data set: digits, cifar10, parquet:PATH, ..., package.module:function or FILE.py:function."),

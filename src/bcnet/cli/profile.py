@@ -10,6 +10,7 @@ from rich.console import Console
 
 from bcnet.cli.endings import guard, refuse
 from bcnet.cli.options import (
+    MODEL_FORMS,
     Ignore,
     ImageSize,
     InputShape,
@@ -51,9 +52,7 @@ Examples:
 
 @guard
 def profile(
-    model: Annotated[
-        str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME, package.module:factory or FILE.py:factory.")
-    ] = None,
+    model: Annotated[str | None, typer.Argument(help=MODEL_FORMS)] = None,
     named: Annotated[str | None, typer.Option("--model", help="Same as MODEL.")] = None,
     widths: Annotated[
         str | None, typer.Option(help="Widths whose cost is shown: numbers, a file, a run, or published:VARIANT.")

@@ -256,6 +256,15 @@ def read_settings(path: Path) -> Settings:
         raise RunError(f"{file} are no settings of this version: {describe(error)}: start a new run") from None
 
 
+def stored_settings(path: Path) -> Settings | None:
+    """Return the settings of the run in `path`; None if there is none.
+
+    Raises:
+        RunError: the file is corrupt.
+    """
+    return read_settings(path) if (path / names.SETTINGS).exists() else None
+
+
 def read_result(run: Path) -> RunResult:
     """Return the content of a finished run's `result.json`.
 
@@ -281,10 +290,8 @@ def check_resumable(path: Path, settings: Settings) -> Settings | None:
     Raises:
         RunError: they differ from `settings` in what a run computes, or are corrupt.
     """
-    if not (path / names.SETTINGS).exists():
-        return None
-    stored = read_settings(path)
-    difference = settings.first_difference(stored)
+    stored = stored_settings(path)
+    difference = None if stored is None else settings.first_difference(stored)
     if difference is not None:
         key, here, there = difference
         raise RunError(

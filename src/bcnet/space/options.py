@@ -105,7 +105,7 @@ class SpaceOptions:
         return fast_multiple(group) if isinstance(self.multiple_of, str) else self.multiple_of
 
 
-_FAST = ((64, 8), (16, 4))  # channels from which on, and multiple
+_FAST = ((64, 8), (16, 4))  # channels at least, and their multiple
 
 
 def fast_multiple(group: WidthGroup) -> int:

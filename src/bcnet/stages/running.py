@@ -21,7 +21,7 @@ from bcnet.progress.base import Reporter, Together
 from bcnet.progress.forecast import Planned
 from bcnet.progress.run_record import RunRecord
 from bcnet.run import names
-from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.directory import RunDirectory, stored_settings
 from bcnet.run.parts import augmentation_of
 from bcnet.run.settings import Settings
 from bcnet.run.subject import Fixed, Group, Subject, subject_of
@@ -124,9 +124,8 @@ def resolved_settings(
     """
 
     def complete() -> dict[str, Any]:
-        stored = read_settings(path) if (path / names.SETTINGS).exists() else None
         resolved = request.resolve(
-            stored,
+            stored_settings(path),
             largest_activation=largest_activation,
             may_fork=source.may_fork,
             computes_in=cache(source.computes_in),

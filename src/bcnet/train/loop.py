@@ -341,9 +341,9 @@ class _Run:
         """Load weights, optimizer and scaler, at the step where its epochs end on the current data."""
         tensors, state = interrupted.state
         module = self.learner.module
-        load_module(module, _section(tensors, "module"), "the training interrupted")
+        load_module(module, _section(tensors, "module"), "the interrupted training")
         restore_optimizer(module, self.updates.optimizer, _section(tensors, "optimizer"))
-        self.restore_average(tensors, "the training interrupted")
+        self.restore_average(tensors, "the interrupted training")
         self.updates.scaler.load_state_dict(state["scaler"])
         self.step = interrupted.epochs * len(self.batches)
 
