@@ -239,7 +239,7 @@ class Reader(nn.Module):
 def test_a_profile_is_of_what_the_network_takes(tmp_path):
     (tmp_path / "reader.py").write_text(READER)
     start = [sys.executable, "-P", "-c", "from bcnet.cli import main; main()"]
-    arguments = ["profile", "reader:Reader", "--input", "1x16000", "--input", "12:int64"]
+    arguments = ["profile", "reader:Reader", "--input", "1,16000", "--input", "12:int64"]
     shown = subprocess.run([*start, *arguments], capture_output=True, text=True, cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "2 width groups" in shown.stdout

@@ -261,6 +261,19 @@ def test_an_object_is_loaded_with_the_code_that_made_it(finished):
         bcnet.run.finished.FinishedRun.read(finished.run_dir, lambda: TinyNetwork(10)).space()
 
 
+@pytest.mark.parametrize("opened", [bcnet.load, bcnet.Run.open, bcnet.write_report, bcnet.export_run])
+@pytest.mark.parametrize("given", [TinyNetwork, 3, None])
+def test_a_run_is_given_by_its_path(opened, given):
+    with pytest.raises(RunError, match=r"a run is given by the path of its directory; got .*: write 'runs/half'"):
+        opened(given)
+
+
+def test_what_a_search_returned_stands_for_its_run(finished):
+    assert bcnet.Run.open(finished).path == bcnet.Run.open(finished.run_dir).path
+    images = torch.randn(2, 1, 8, 8)
+    assert torch.equal(bcnet.load(finished, TinyNetwork)(images), bcnet.load(finished.run_dir, TinyNetwork)(images))
+
+
 def test_only_a_finished_run_is_loaded(finished, tmp_path):
     with pytest.raises(RunError, match="is no run directory"):
         bcnet.load(tmp_path)

@@ -100,6 +100,22 @@ def test_uniform_takes_parameters_and_counts_as_limits_too() -> None:
     assert space.uniform(macs=1.0) == space.full
 
 
+CLOSED_FORMS = ["uniform", "balanced", "random", "feasible"]
+
+
+@pytest.mark.parametrize("form", CLOSED_FORMS)
+@pytest.mark.parametrize("budget", [0.5, "macs=0.5", {"macs": 0.5}])
+def test_only_a_budget_is_a_budget(form: str, budget: object) -> None:
+    with pytest.raises(BudgetError, match=r"a budget is a bcnet.Budget; got .*: write Budget\(macs=0.5\)"):
+        getattr(chain(8, 8), form)(budget)
+
+
+@pytest.mark.parametrize("form", CLOSED_FORMS[:3])
+def test_a_budget_and_limits_beside_it_are_refused(form: str) -> None:
+    with pytest.raises(BudgetError, match=r"give either a budget or macs= and params=; got .* and macs=0.1"):
+        getattr(chain(8, 8), form)(Budget(macs=0.5), macs=0.1)
+
+
 def test_nearest_rounds_to_a_choice() -> None:
     space = chain(64)
     assert space.nearest((61,)) == (60,)
@@ -125,6 +141,9 @@ def test_sampling_is_uniform_and_a_function_of_the_generator() -> None:
         ((3, 2), "multiple of 2; got 3"),
         ((10, 2), "got 10"),
         ((2.0, 2), "got 2.0"),
+        (0.5, "one int per group; got 0.5: space.uniform"),
+        ({"g0": 2, "g1": 2}, "one int per group; got {'g0'"),
+        ("2 2", "one int per group; got '2 2'"),
         ((True, 2), "got True"),
         (np.array([[2, 2], [2, 9]]), "group 'g1'.*got 9"),
         (np.array([[2.0, 2.0]]), "integer array"),

@@ -71,5 +71,7 @@ def test_what_does_not_fit_is_refused(model):
         bcnet.narrow(model, space, (3, 5), weights="best")
     with pytest.raises(WidthError, match="got 1"):
         bcnet.narrow(model, space, (3,))
+    with pytest.raises(WidthError, match="in this order; got WidthSpace and"):
+        bcnet.narrow(space, model, (3, 5))
     with pytest.raises(DataError, match="batch"):
         bcnet.narrow(model, space, (3, 5), calibrate=[])

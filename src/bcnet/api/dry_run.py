@@ -11,7 +11,7 @@ from bcnet.api.resolution import resolve
 from bcnet.distributed import join_processes
 from bcnet.machine.defaults import threads
 from bcnet.machine.disk import free_bytes
-from bcnet.run.directory import check_resumable
+from bcnet.run.directory import check_resumable, run_path
 from bcnet.run.settings import RunOptions, Settings, make_section
 from bcnet.run.workload import Workload
 from bcnet.space import Budget, WidthSpace
@@ -58,7 +58,7 @@ def preview(model: Any, data: Any, budget: Budget | None, run_dir: str | Path, *
     Raises:
         BCNetError: an argument that `search` would refuse.
     """
-    path = Path(run_dir)
+    path = run_path(run_dir)
     with join_processes(make_section(RunOptions, arguments.get("options"), "options").device) as world:
         workload, settings = resolve(model, data, budget, path, world=world, **arguments)
         world.on_rank_zero(lambda: check_resumable(path, settings))

@@ -69,6 +69,9 @@ class SearchOutcome:
         gain = "" if self.result is None else f"{gain_text(self.result)}\n"
         return f"{self.compare()}\n{gain}Report: {self.run_dir / 'report.html'}"
 
+    def __fspath__(self) -> str:
+        return str(self.run_dir)  # `bcnet.export_run(outcome)` and others take it as the run's path
+
     __repr__ = __str__  # show the table at a prompt too
 
     def _repr_html_(self) -> str:

@@ -20,7 +20,7 @@ from bcnet.methods.base import CustomMethod, Request, Start
 from bcnet.pytree import call_model
 from bcnet.run import names
 from bcnet.run.callables import UserCallables, user_callables, user_searcher, with_teacher
-from bcnet.run.directory import check_usable, read_settings, stored_settings
+from bcnet.run.directory import check_usable, read_settings, run_path, stored_settings
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import TrainingLike, check_training, recipe_for
 from bcnet.run.settings import RunOptions, Settings, SpaceSettings, limits_of, make_section, make_settings
@@ -74,7 +74,7 @@ def resolve(
     Raises:
         BCNetError: an argument that `search` would refuse.
     """
-    path = Path(run_dir)
+    path = run_path(run_dir)
     world = world or ProcessGroup()
     world.on_rank_zero(lambda: check_usable(path))
     requested = _method_of(method)

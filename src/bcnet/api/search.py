@@ -19,6 +19,7 @@ from bcnet.distributed import join_processes
 from bcnet.progress import Reporter, Together, console_reporter
 from bcnet.report import finish, report_outcome
 from bcnet.run import names
+from bcnet.run.directory import run_path
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import TrainingLike
 from bcnet.run.settings import RunOptions, SpaceSettings, make_section
@@ -116,7 +117,7 @@ def search(
     check_until(until)
     shows = _is_interactive() if progress is None else progress
     console = [console_reporter()] if shows else []
-    path = Path(run_dir)
+    path = run_path(run_dir)
     chosen = make_section(RunOptions, options, "options")
     with report_stop(path), one_at_a_time(), torch.enable_grad(), join_processes(chosen.device) as world:
         workload, settings = resolve(

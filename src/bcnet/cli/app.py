@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from bcnet.cli import calibrate, help, profile, recipes, results, search, status
 from bcnet.cli.common import page
@@ -60,6 +61,21 @@ _COMMANDS = {  # module and help of each
 }
 
 
+class _Command(TyperCommand):
+    """A command that answers `--macs 0.5` with the option that limits multiply-adds."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            from bcnet.costs import MEASURES
+
+            unknown = getattr(error, "option_name", "").lstrip("-")
+            if unknown in MEASURES:
+                error.possibilities = [f"--budget {unknown}=..."]  # type: ignore[attr-defined]
+            raise
+
+
 def make_app() -> typer.Typer:
     """Return the program with all commands."""
     made = typer.Typer(
@@ -70,7 +86,7 @@ def make_app() -> typer.Typer:
     )
     made.callback()(_program)
     for name, (home, text) in _COMMANDS.items():
-        made.command(name, help=page(text))(getattr(home, _function(name)))
+        made.command(name, cls=_Command, help=page(text))(getattr(home, _function(name)))
     return made
 
 

@@ -21,7 +21,7 @@ Data = Annotated[
 ]
 Task = Annotated[
     str | None,
-    typer.Option(help="Training task: segmentation:classes=21, ..., or package.module:factory."),
+    typer.Option(help="Training task: segmentation:classes=21, ..., package.module:factory or FILE.py:factory."),
 ]
 Out = Annotated[Path | None, typer.Option(help="Run directory, new or to resume.")]
 BudgetText = Annotated[
@@ -43,7 +43,7 @@ STARTS = ("scratch", "original", "pretrained", "supernet")
 MethodText = Annotated[
     str | None,
     typer.Option(
-        help=f"Search method: {', '.join(METHOD_NAMES)}, or package.module:Class; with fields as "
+        help=f"Search method: {', '.join(METHOD_NAMES)}, package.module:Class or FILE.py:Class; with fields as "
         "bcnet:epochs=8,generations=20. [default: trainings]",
         metavar="NAME[:KEY=VALUE,...]",
         autocompletion=lambda: list(METHOD_NAMES),

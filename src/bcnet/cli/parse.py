@@ -54,7 +54,7 @@ def inputs(texts: Sequence[str]) -> Pytree:
     found = []
     for text in texts:
         shape, colon, kind = text.partition(":")
-        sides = shape.split("x") if shape else []
+        sides = shape.replace(",", "x").split("x") if shape else []
         dtype = getattr(torch, kind, None) if colon else torch.float32
         if not all(side.isdecimal() and int(side) for side in sides) or not isinstance(dtype, torch.dtype):
             raise ModelError(

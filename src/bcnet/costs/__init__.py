@@ -1,7 +1,7 @@
 """Cost measures and budgets. A new cost is a subclass of `Measure` in one file."""
 
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
-from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called, measure_named
+from bcnet.costs.budget import MEASURES, Budget, Recorded, check_budget, measure_called, measure_named, one_budget
 from bcnet.costs.latency import LATENCY, Engine, Latency, LatencyModel, Term, TimedNetwork, read_latency
 from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE, Memory, Size
@@ -38,7 +38,9 @@ __all__ = [
     "Tables",
     "Term",
     "TimedNetwork",
+    "check_budget",
     "measure_called",
     "measure_named",
+    "one_budget",
     "read_latency",
 ]

@@ -146,6 +146,30 @@ class Budget:
         return " and ".join(f"{v:g}x {m.unit}" if isinstance(v, float) else m.text(v) for m, v in parts)
 
 
+def check_budget(budget: object) -> Budget:
+    """Return `budget` itself.
+
+    Raises:
+        BudgetError: not a budget.
+    """
+    if not isinstance(budget, Budget):
+        raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
+    return budget
+
+
+def one_budget(budget: Budget | None, macs: Limit | None, params: Limit | None) -> Budget:
+    """Return the given budget, or one of the limits on multiply-adds and parameters.
+
+    Raises:
+        BudgetError: neither or both, not a budget, or an invalid limit.
+    """
+    if budget is None:
+        return Budget(macs=macs, params=params)
+    if macs is not None or params is not None:
+        raise BudgetError(f"give either a budget or macs= and params=; got {budget!r} and macs={macs}, params={params}")
+    return check_budget(budget)
+
+
 @dataclass(frozen=True)
 class Recorded(Measure):
     """A user's own measure as read from a file: its stored values, without its code."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from bcnet.errors import ExportError
 from bcnet.run import names
+from bcnet.run.directory import run_path
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def push_run(
-    run: str | Path, exported: str | Path, repository: str, *, private: bool = True, client: Any = None
+    run: str | os.PathLike[str], exported: str | Path, repository: str, *, private: bool = True, client: Any = None
 ) -> str:
     """Upload an exported file with the model card, the architecture and the run's result, as one commit.
 
@@ -38,11 +40,11 @@ def push_run(
     client = client if client is not None else hub_client()
     from huggingface_hub import CommitOperationAdd
 
-    run = Path(run)
+    folder = run_path(run)
     files = {
         Path(exported).name: Path(exported),
-        "README.md": run / "model_card.md",
-        names.ARCHITECTURE: run / names.ARCHITECTURE,
+        "README.md": folder / "model_card.md",
+        names.ARCHITECTURE: folder / names.ARCHITECTURE,
     }
     operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(file)) for name, file in files.items()]
     try:

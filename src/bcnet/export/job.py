@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -86,7 +87,7 @@ class Export:
 
 
 def export_run(
-    run: str | Path,
+    run: str | os.PathLike[str],
     factory: ModelLike | None = None,
     *,
     format: str = "onnx",

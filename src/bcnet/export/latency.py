@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ class Latency:
 
 
 def measure_latency(
-    run: str | Path,
+    run: str | os.PathLike[str],
     factory: ModelLike | None = None,
     *,
     backend: str = "torch",

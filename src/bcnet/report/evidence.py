@@ -5,6 +5,7 @@ An unfinished run has some of it; missing parts are None or empty, and the repor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,7 +184,7 @@ class Evidence:
         return self.space.uniform(budget)
 
 
-def read_evidence(path: str | Path) -> Evidence:
+def read_evidence(path: str | os.PathLike[str]) -> Evidence:
     """Return all evidence in the run directory `path`.
 
     Raises:

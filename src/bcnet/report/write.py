@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -34,7 +35,7 @@ _WIDTH = 640  # pixels of a picture
 _Outcome = TypeVar("_Outcome", bound=_HasRun)
 
 
-def write_report(run: str | Path) -> Path:
+def write_report(run: str | os.PathLike[str]) -> Path:
     """Write `report.html` and pictures for a finished or unfinished run; return the page's path.
 
     Raises:
@@ -50,7 +51,7 @@ def write_report(run: str | Path) -> Path:
     return path
 
 
-def write_comparison(runs: Sequence[str | Path], path: str | Path) -> Path:
+def write_comparison(runs: Sequence[str | os.PathLike[str]], path: str | Path) -> Path:
     """Write a page that compares two or more `runs`.
 
     Raises:

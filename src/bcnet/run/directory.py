@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -193,6 +194,17 @@ def _take(path: Path, settings: Settings) -> Iterator[None]:
         if check_resumable(path, settings) != settings:
             write_document(path / names.SETTINGS, settings.to_document())
         yield
+
+
+def run_path(run: object) -> Path:
+    """Return the path of a run's directory, from text, a path or what `bcnet.search` returned.
+
+    Raises:
+        RunError: none of them.
+    """
+    if isinstance(run, str | os.PathLike):
+        return Path(run)
+    raise RunError(f"a run is given by the path of its directory; got {type(run).__name__}: write 'runs/half', say")
 
 
 def check_usable(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.models import create
 from bcnet.run import names
-from bcnet.run.directory import RunDirectory, read_result, read_settings
+from bcnet.run.directory import RunDirectory, read_result, read_settings, run_path
 from bcnet.run.inputs import InputFacts
 from bcnet.run.result import NETWORKS, RunResult, Which
 from bcnet.run.settings import Settings
@@ -31,7 +32,9 @@ NETWORK_FILES: Mapping[str, str] = {"original": names.ORIGINAL, "uniform": names
 """File of each network."""
 
 
-def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisation: bool = False) -> nn.Module:
+def load(
+    source: str | os.PathLike[str], factory: ModelLike | None = None, *, with_normalisation: bool = False
+) -> nn.Module:
     """Return the network that a finished run found, with its trained weights, in eval mode on the CPU.
 
     Args:
@@ -47,7 +50,7 @@ def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisa
 
     Example: `bcnet.load("runs/half")(images)`
     """
-    path = Path(source)
+    path = run_path(source)
     if path.is_file():
         network, facts = _load_file(path, factory)
     else:
@@ -73,7 +76,7 @@ class FinishedRun:
 
     @classmethod
     def read(
-        cls, run: str | Path, factory: ModelLike | None = None, *, traced: WidthSpace | None = None
+        cls, run: str | os.PathLike[str], factory: ModelLike | None = None, *, traced: WidthSpace | None = None
     ) -> FinishedRun:
         """Open a run directory; `factory` is as in `load`, `traced` the network's space if the caller has it.
 
@@ -81,7 +84,7 @@ class FinishedRun:
             RunError: no run, an unfinished run, or corrupt files.
             ModelError: the run's network cannot be made by name, and `factory` is missing.
         """
-        path = Path(run)
+        path = run_path(run)
         settings = read_settings(path)
         result = read_result(path)
         facts = input_facts(path, settings)

@@ -7,6 +7,7 @@ nothing is changed.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ from bcnet.run.directory import (
     read_latency_model,
     read_result,
     read_settings,
+    run_path,
 )
 from bcnet.run.finished import NETWORK_FILES, FinishedRun, factory_of, input_facts
 from bcnet.run.inputs import InputFacts
@@ -73,13 +75,13 @@ class Run:
         self._directory = RunDirectory(path, settings)
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
+    def open(cls, path: str | os.PathLike[str]) -> Run:
         """Open a run directory, finished or not.
 
         Raises:
             RunError: not a run directory, or corrupt settings. Attributes raise it if their own file is corrupt.
         """
-        folder = Path(path)
+        folder = run_path(path)
         return cls(folder, read_settings(folder))
 
     @property

@@ -24,8 +24,8 @@ from pydantic import (
     field_validator,
 )
 
-from bcnet.costs import Budget, measure_called
-from bcnet.errors import BudgetError, RecipeError
+from bcnet.costs import Budget, check_budget, measure_called
+from bcnet.errors import RecipeError
 from bcnet.machine.defaults import Layout, layout_of, precision_of, score_batch, trains_side_by_side, usual_threads
 from bcnet.machine.devices import best_device, check_device
 from bcnet.machine.precision import Precision
@@ -317,9 +317,7 @@ def limits_of(budget: Budget) -> dict[str, int | float]:
     Raises:
         BudgetError: not a budget.
     """
-    if not isinstance(budget, Budget):
-        raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
-    return {measure.description: limit for measure, limit in budget.limits.items()}
+    return {measure.description: limit for measure, limit in check_budget(budget).limits.items()}
 
 
 def make_settings(**values: Any) -> Settings:

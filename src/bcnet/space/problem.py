@@ -65,12 +65,13 @@ class Problem:
         """Resolve and check the budget.
 
         Raises:
-            BudgetError: the narrowest network of the space costs more.
+            BudgetError: the narrowest network of the space costs more, or not a budget.
             SearchError: the seed is not a non-negative int.
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise SearchError(f"the seed of a search is an int of at least 0; got {seed!r}")
-        return cls(space.with_measures(budget), space.feasible(budget), seed)
+        limits = space.feasible(budget)
+        return cls(space.with_measures(budget), limits, seed)
 
     @cached_property
     def sizes(self) -> IntArray:

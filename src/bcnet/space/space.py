@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from bcnet.costs import MACS, PARAMS, Budget, Cost, IntArray, Measure, Polynomial
+from bcnet.costs import MACS, PARAMS, Budget, Cost, IntArray, Measure, Polynomial, check_budget, one_budget
 from bcnet.display import table
 from bcnet.errors import BudgetError, WidthError
 from bcnet.space.groups import FixedDimension, WidthGroup, complement, with_choices
@@ -154,7 +154,7 @@ class WidthSpace:
         array = np.asarray(widths)
         many = array.ndim == 2
         if not many:
-            self.check(tuple(widths))
+            self.check(widths)  # type: ignore[arg-type]
             array = array[None]
         else:
             self._check_array(array)
@@ -170,6 +170,10 @@ class WidthSpace:
 
     def check(self, widths: Sequence[int]) -> None:
         """Raise WidthError unless every width is a multiple of its group's unit in `[unit, max_width]`."""
+        if isinstance(widths, str) or not isinstance(widths, Sequence | np.ndarray):
+            raise WidthError(
+                f"widths are a sequence with one int per group; got {widths!r}: space.uniform(macs=0.5), say"
+            )
         if len(widths) != len(self.groups):
             raise WidthError(
                 f"widths need one entry per group, {len(self.groups)} here; got {len(widths)}: `bcnet profile` lists "
@@ -247,13 +251,14 @@ class WidthSpace:
         Raises:
             BudgetError: even the smallest ratio exceeds the budget.
         """
-        given = Budget(macs=macs, params=params) if budget is None else budget
+        given = one_budget(budget, macs, params)
         space = self.with_measures(given)
         limits = given.resolve(space.reference)
         ratio = space._largest_ratio(limits)
         if ratio is None:
             raise BudgetError(
-                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scaled(0))}; got {limits}"
+                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scaled(0))}; got {limits}: "
+                "raise the limit, or choose other widths by balanced or random"
             )
         found = self.scaled(ratio)
         if all(group.step <= group.unit for group in self.groups):
@@ -317,7 +322,7 @@ class WidthSpace:
         """
         from bcnet.space.balance import balanced_widths  # it imports this module
 
-        given = Budget(macs=macs, params=params) if budget is None else budget
+        given = one_budget(budget, macs, params)
         return balanced_widths(self, given, exponent)
 
     def random(
@@ -335,7 +340,7 @@ class WidthSpace:
         """
         from bcnet.space.problem import Problem
 
-        given = Budget(macs=macs, params=params) if budget is None else budget
+        given = one_budget(budget, macs, params)
         problem = Problem.of(self, given, seed)
         (widths,) = problem.fill(1, (), np.random.default_rng([seed, 2]))
         return widths
@@ -346,7 +351,7 @@ class WidthSpace:
         Raises:
             BudgetError: the narrowest network of the space exceeds it; the message names its cost.
         """
-        space = self.with_measures(budget)
+        space = self.with_measures(check_budget(budget))
         reference = space.reference
         cheapest = space.cost(self.narrowest)
         limits = budget.resolve(reference)

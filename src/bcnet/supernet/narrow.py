@@ -57,6 +57,9 @@ def narrow(
 
     Example: `narrow(model, space, space.balanced(macs=0.5), calibrate=[images], reconstruct=True)`
     """
+    if not isinstance(model, nn.Module) or not isinstance(space, WidthSpace):
+        got = f"{type(model).__name__} and {type(space).__name__}"
+        raise WidthError(f"narrow takes a torch.nn.Module and the WidthSpace traced from it, in this order; got {got}")
     if weights not in get_args(Weights):
         raise WidthError(f"weights are one of {', '.join(get_args(Weights))}; got {weights!r}")
     if reconstruct and (weights == "fresh" or calibrate is None):
