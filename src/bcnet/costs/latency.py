@@ -5,7 +5,8 @@ hardware counts them (`B = 1`: as they are), `a_k >= 0` their coefficients, `m` 
 
     latency(c) = (1 + m) * (a_0 + sum_k a_k phi_k(ceil_B(c)))
 
-A feature may count only where the input of its layers is no multiple of 4, which some engines compute more slowly.
+A feature may count only where the input of its layers is no multiple of 4, 8 or 16 channels, which some engines
+compute with slower kernels.
 
 The margin makes it an upper bound: in cross-validation nine of ten networks took no longer. A network that a budget
 admits may still take longer on the machine, so that a search accepts its widths only after it has measured them.
@@ -40,7 +41,7 @@ Engine = Literal[
     "executorch:int8",
     "other",
 ]
-ALIGNED = 4  # channels: an input of their multiples takes the fast kernels
+ALIGNED = 4  # channels: an input that is no multiple of them takes slow kernels on several engines
 _SPREAD = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # of the networks in the order of their times
 
 
@@ -71,26 +72,27 @@ class Term:
     """`coefficient` nanoseconds times a polynomial of the widths, each rounded up to a multiple of `block`.
 
     `misaligned` is the number of a layer's input group, or None. If set, the term counts only where that group's width
-    is not a multiple of 4; each monomial of the polynomial then contains the group.
+    is not a multiple of `alignment`; each monomial of the polynomial then contains the group.
     """
 
     coefficient: float
     block: int
     polynomial: Polynomial
     misaligned: int | None = None
+    alignment: int = ALIGNED
 
     def __call__(self, widths: IntArray) -> FloatArray:
         """Return values at `widths`, `(candidates, groups)` -> `(candidates,)`."""
         counted = in_blocks(widths, self.block)
         if self.misaligned is not None:
-            counted[:, self.misaligned] *= widths[:, self.misaligned] % ALIGNED != 0
+            counted[:, self.misaligned] *= widths[:, self.misaligned] % self.alignment != 0
         return self.coefficient * self.polynomial(counted).astype(np.float64)
 
     def tables(self, choices: Sequence[IntArray]) -> dict[tuple[int, ...], FloatArray]:
         """Return the values as a sum of tables: distinct ascending groups -> one axis over the `choices` of each."""
         counted = [in_blocks(widths, self.block).astype(np.float64) for widths in choices]
         if self.misaligned is not None:
-            counted[self.misaligned] *= choices[self.misaligned] % ALIGNED != 0
+            counted[self.misaligned] *= choices[self.misaligned] % self.alignment != 0
         return {scope: self.coefficient * table for scope, table in self.polynomial.tables(counted).items()}
 
 
@@ -138,7 +140,7 @@ class LatencyModel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers for JSON; `from_dict` is the inverse."""
-        terms = [[t.coefficient, t.block, t.polynomial.to_list(), t.misaligned] for t in self.terms]
+        terms = [[t.coefficient, t.block, t.polynomial.to_list(), t.misaligned, t.alignment] for t in self.terms]
         measured = [network.to_list() for network in self.measured]
         return {**{name: getattr(self, name) for name in _PLAIN}, "terms": terms, "measured": measured}
 
@@ -150,8 +152,8 @@ class LatencyModel:
             KeyError, TypeError, ValueError: the data have another form.
         """
         terms = tuple(
-            Term(float(c), int(block), Polynomial.from_list(p), None if group is None else int(group))
-            for c, block, p, group in data["terms"]
+            Term(float(c), int(block), Polynomial.from_list(p), None if group is None else int(group), int(alignment))
+            for c, block, p, group, alignment in data["terms"]
         )
         measured = tuple(TimedNetwork.from_list(values) for values in data["measured"])
         model = cls(**{name: data[name] for name in _PLAIN}, terms=terms, measured=measured)

@@ -27,7 +27,7 @@ from bcnet.errors import BudgetError, ExportError, WidthError
 from bcnet.files.atomic import make_folder
 from bcnet.latency.calibration import draws, store_model, subject
 from bcnet.latency.engines import FileEngine, engine_of
-from bcnet.latency.fit import FOLDS, fit
+from bcnet.latency.fit import FOLDS, fit_model
 from bcnet.latency.measurement import too_busy
 from bcnet.machine import measure
 from bcnet.pytree import Pytree, arguments, by_name, upper_bound
@@ -156,7 +156,7 @@ def latency_from(
         networks.append(TimedNetwork(widths, nanoseconds, noise))
     requested = _resolve_measure(stated, latency, file)
     return store_model(
-        requested, fit(space, networks, stated["device"] or f"{requested.engine}, times of {file.name}"), path
+        requested, fit_model(space, networks, stated["device"] or f"{requested.engine}, times of {file.name}"), path
     )
 
 

@@ -27,7 +27,7 @@ from bcnet.costs.latency import ALIGNED
 from bcnet.errors import RunError
 from bcnet.files.documents import read_document, write_document, write_plain
 from bcnet.latency.engines import engine_of
-from bcnet.latency.fit import fit
+from bcnet.latency.fit import fit_model
 from bcnet.latency.measurement import engine_times, measure_steadily
 from bcnet.pytree import Pytree, arguments, concat_batches, map_tensors
 from bcnet.space import Widths, WidthSpace
@@ -157,7 +157,7 @@ def measure_and_fit(
             found += measure_steadily(times, batch, latency.threads, model.references if model else ())
             file.write(found)
         on_measured(found)
-        model = fit(space, found, machine(latency))
+        model = fit_model(space, found, machine(latency))
         if model.error <= GOOD or model.error > 0.9 * best:
             break
         best = model.error

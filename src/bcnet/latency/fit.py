@@ -2,8 +2,9 @@
 
 Times of single layers do not add up to a network's time, so whole networks are fitted, by non-negative least squares on
 relative errors. A feature is a sum over layers that share a coefficient, of polynomials in widths rounded up to blocks
-of channels, as hardware computes them. If widths may be unaligned (not multiples of 4), each form is also tried with
-two more features: the work of layers with unaligned inputs, with depthwise convolutions separate.
+of channels, as hardware computes them. Engines take other kernels for inputs of 4, 8 or 16 channels at once, so each
+form is also tried with two more features for each of these alignments that some width does not have: the work of layers
+with unaligned inputs, with depthwise convolutions separate.
 """
 
 from __future__ import annotations
@@ -23,27 +24,32 @@ if TYPE_CHECKING:
     from bcnet.costs import IntArray
 
 FloatArray = npt.NDArray[np.float64]
-Part = tuple[int, Polynomial, int | None]  # block, polynomial, misaligned input group
+Part = tuple[int, Polynomial, int | None, int]  # block, polynomial, misaligned input group, alignment
 Feature = tuple[Part, ...]  # parts that share a coefficient
 
 BLOCKS = (1, 4, 8, 16, 32)  # channels that engines compute at once
+ALIGNMENTS = (ALIGNED, 8, 16)  # ONNX Runtime's blocks of input channels are 8 with AVX2 and 16 with AVX-512
 FOLDS = 6
 CERTAIN = 0.9  # share of unseen networks that the margin covers
 
 
-def fit(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> LatencyModel:
-    """Return the model of the form with the smallest cross-validation error; `machine` describes the times' origin."""
+def fit_model(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> LatencyModel:
+    """Return the model of the form with the smallest cross-validation error; `machine` describes the times' origin.
+
+    The error is the root mean square of the log ratios. Forms of equal median errors differ in how well they order
+    networks of equal multiply-adds, and the median hardly tells them apart.
+    """
     widths = np.array([m.widths for m in found], dtype=np.int64)
     times = np.array([m.nanoseconds for m in found])
     folds = np.random.default_rng(0).permutation(len(found)) % FOLDS
     best: tuple[float, str, list[Feature], FloatArray] | None = None
     for form, features in forms(space).items():
         errors = _unseen(_columns(features, widths), times, folds)
-        score = float(np.median(np.abs(errors)))
+        score = float(np.sqrt(np.mean(np.log1p(errors) ** 2)))
         if best is None or score < best[0]:
             best = (score, form, features, errors)
     assert best is not None
-    error, form, features, errors = best
+    _, form, features, errors = best
     coefficients = _fit(_columns(features, widths), times)
     predicted = _columns(features, np.array([space.original_widths])) @ coefficients
     timed = {m.widths: m.nanoseconds for m in found}
@@ -53,7 +59,7 @@ def fit(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> Laten
         form=form,
         constant=float(coefficients[0]),
         terms=_terms(features, coefficients),
-        error=error,
+        error=float(np.median(np.abs(errors))),
         worst=float(np.quantile(np.abs(errors), CERTAIN)),
         margin=max(0.0, _conformal(errors)),
         original=timed.get(space.original_widths, float(predicted[0])),
@@ -77,12 +83,12 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
     full = np.array([space.original_widths])
     positions = {layer.name: max(1, round(layer.positions(full))) for layer in layers}
     areas = [(positions[layer.name], _dense(layer)) for layer in layers]
-    found: dict[str, list[Feature]] = {"macs": [tuple((1, layer.macs, None) for layer in layers)]}
+    found: dict[str, list[Feature]] = {"macs": [tuple(_part(1, layer.macs) for layer in layers)]}
     every: list[Feature] = []
     for block in BLOCKS:
-        work = [(block, layer.macs, None) for layer in layers]
-        made = tuple((block, outputs(layer, positions[layer.name]), None) for layer in layers)
-        weights = tuple((block, layer.params, None) for layer in layers)
+        work = [_part(block, layer.macs) for layer in layers]
+        made = tuple(_part(block, outputs(layer, positions[layer.name])) for layer in layers)
+        weights = tuple(_part(block, layer.params) for layer in layers)
         by_area = [*_shared_features(work, areas), made]
         found[f"macs and outputs in {block}"] = [tuple(work), made]
         found[f"kinds in {block}"] = [*_shared_features(work, [dense for _, dense in areas]), made, weights]
@@ -90,22 +96,27 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
         found[f"areas and both in {block}"] = [*by_area, *found["macs"]]
         every += by_area
     found[f"areas in {', '.join(map(str, BLOCKS))}"] = every
-    return found | _with_misaligned(space, layers, found)
+    more = {f", and inputs misaligned to {a}": _misalignment_features(space, layers, a) for a in ALIGNMENTS}
+    return found | {
+        form + suffix: [*features, *added]
+        for suffix, added in more.items()
+        for form, features in found.items()
+        if added
+    }
 
 
-def _with_misaligned(
-    space: WidthSpace, layers: Sequence[LayerTerms], found: Mapping[str, list[Feature]]
-) -> dict[str, list[Feature]]:
-    """Return the forms with features for misaligned inputs; none if all widths are aligned."""
-    misaligned = [number for number, group in enumerate(space.groups) if any(c % ALIGNED for c in group.choices)]
-    parts = [(part, _dense(layer)) for layer in layers for part in _by_input(layer) if part[2] in misaligned]
-    if not parts:
-        return {}
-    more = _shared_features([part for part, _ in parts], [dense for _, dense in parts])
-    return {f"{form}, and misaligned inputs": [*features, *more] for form, features in found.items()}
+def _part(block: int, polynomial: Polynomial) -> Part:
+    return block, polynomial, None, ALIGNED
 
 
-def _by_input(layer: LayerTerms) -> list[Part]:
+def _misalignment_features(space: WidthSpace, layers: Sequence[LayerTerms], alignment: int) -> list[Feature]:
+    """Return the features for inputs that are no multiples of `alignment`; none if all widths are."""
+    misaligned = [number for number, group in enumerate(space.groups) if any(c % alignment for c in group.choices)]
+    parts = [(part, _dense(layer)) for layer in layers for part in _by_input(layer, alignment) if part[2] in misaligned]
+    return _shared_features([part for part, _ in parts], [dense for _, dense in parts])
+
+
+def _by_input(layer: LayerTerms, alignment: int) -> list[Part]:
     """Return the work of a layer for each group that it reads."""
     made = {segment.group for segment in layer.out or ()}
     terms: dict[int, dict[tuple[int, ...], int]] = {}
@@ -113,7 +124,7 @@ def _by_input(layer: LayerTerms) -> list[Part]:
         read = [group for group in scope if group not in made] or list(scope[:1])
         if read:
             terms.setdefault(read[0], {})[scope] = count
-    return [(1, Polynomial(polynomial), group) for group, polynomial in terms.items()]
+    return [(1, Polynomial(polynomial), group, alignment) for group, polynomial in terms.items()]
 
 
 def _shared_features(work: Sequence[Part], keys: Sequence[object]) -> list[Feature]:
@@ -171,7 +182,8 @@ def multiples(space: WidthSpace, model: LatencyModel) -> dict[str, int]:
     """Return the channel multiple by group at which the time grows: widths in between cost as much as the next one.
 
     It is the block size in which most of the time of a group's layers is spent. If fewer than two multiples fit into a
-    group, a smaller block is used, since the group could not be narrowed otherwise.
+    group, a smaller block is used, since the group could not be narrowed otherwise. Where inputs that are no multiples
+    of 4 cost more, it is at least 4; wider alignments do not change it, since the search weighs their cost itself.
     """
     full = np.array([space.original_widths])
     found = {}
@@ -180,7 +192,8 @@ def multiples(space: WidthSpace, model: LatencyModel) -> dict[str, int]:
         least = 1
         for term in model.terms:
             if term.misaligned is not None:
-                least = ALIGNED if term.misaligned == number else least
+                if term.misaligned == number and term.alignment == ALIGNED:
+                    least = ALIGNED
                 continue
             touching = {scope: c for scope, c in term.polynomial.terms.items() if number in scope}
             if touching:

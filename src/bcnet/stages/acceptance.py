@@ -19,7 +19,7 @@ import numpy as np
 
 from bcnet.costs import Budget, Latency, Measure, TimedNetwork
 from bcnet.errors import BudgetError, RunError
-from bcnet.latency.fit import fit
+from bcnet.latency.fit import fit_model
 from bcnet.run import names
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Searcher, heuristic_widths
@@ -210,7 +210,7 @@ def corrected_latency(workload: Workload, slow: Mapping[Widths, TimedNetwork]) -
     if not slow:
         return latency
     measured = list(slow.values())
-    again = fit(workload.space, [*latency.model.measured, *measured], latency.model.machine)
+    again = fit_model(workload.space, [*latency.model.measured, *measured], latency.model.machine)
     predicted = again.predict(np.array(list(slow))).tolist()
     more = statistics.median(m.nanoseconds / p for m, p in zip(measured, predicted, strict=True))
     return dataclasses.replace(latency, model=dataclasses.replace(again, margin=max(0.0, more - 1)))
