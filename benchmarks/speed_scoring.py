@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bcnet.machine.defaults import memory_format
-from bcnet.machine.precision import autocast
+from bcnet.machine.devices import autocast
 from bcnet.machine.timing import prepare_nothing
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths

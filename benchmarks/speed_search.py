@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from bcnet.machine.defaults import memory_format
-from bcnet.machine.precision import autocast
+from bcnet.machine.devices import autocast
 from bcnet.prior import Prior, learn_prior
 from bcnet.searchers import Candidate, EvaluationStore, Evolution, SupernetEvaluator, search_widths
 from bcnet.space import Budget, Side, Widths, WidthSpace

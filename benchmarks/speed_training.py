@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, fixed_batches
-from bcnet.machine.precision import autocast
+from bcnet.machine.devices import autocast
 from bcnet.machine.timing import prepare_nothing
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bcnet.machine.defaults import memory_format
-from bcnet.machine.precision import autocast
+from bcnet.machine.devices import autocast
 from bcnet.machine.timing import prepare_nothing
 from bcnet.space import Widths
 from bcnet.space.narrowing import tensors_of

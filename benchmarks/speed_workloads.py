@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from bcnet.machine.defaults import Layout, layout_of, memory_format, precision_of
+from bcnet.machine.devices import Precision
 from bcnet.machine.memory import largest_activation
-from bcnet.machine.precision import Precision
 from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet

@@ -12,7 +12,7 @@ from tiny_job import tiny_supernet_search as tiny_search
 
 import bcnet
 from bcnet.distributed import ProcessGroup
-from bcnet.machine.precision import resolve_precision
+from bcnet.machine.devices import resolve_precision
 from bcnet.models import resnet20
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, WidthSpace

@@ -12,7 +12,7 @@ from bcnet.cli.app import app
 from bcnet.errors import ExportError, RecipeError
 from bcnet.export import read_latencies
 from bcnet.export.latency import Latency, round_widths
-from bcnet.export.timing import Timing, time_in_turns
+from bcnet.machine.timing import Timing, time_in_turns
 
 FAST = {"rounds": 3, "warmup": 1}
 

@@ -16,8 +16,8 @@ from bcnet.machine import defaults as machine
 from bcnet.machine.allocator import keep_memory
 from bcnet.machine.defaults import _learns as learns
 from bcnet.machine.defaults import computes_in, layout_of, lives_on, place, precision_of, score_batch, usual_threads
+from bcnet.machine.devices import autocast
 from bcnet.machine.memory import largest_activation
-from bcnet.machine.precision import autocast
 from bcnet.pytree import channels_last
 from bcnet.run.directory import read_settings
 

@@ -20,9 +20,9 @@ from bcnet.machine import memory
 from bcnet.machine.defaults import threads
 from bcnet.machine.disk import free_bytes
 from bcnet.machine.memory import activations
+from bcnet.stages.base import search_bytes, training_bytes
 from bcnet.stages.estimate import Estimate, estimate
 from bcnet.stages.plan import stages_of
-from bcnet.stages.room import search_bytes, training_bytes
 from bcnet.stages.running import plan_stages
 
 Usage = namedtuple("Usage", "total used free")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bcnet.machine.strides import UnitStrides
+from bcnet.machine.onednn import UnitStrides
 from bcnet.space import Side, WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.supernet.pairs import Pairs

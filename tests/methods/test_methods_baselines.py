@@ -290,7 +290,7 @@ def test_mistakes(tmp_path, monkeypatch):
         run("uniform", tmp_path / "new", budget=Budget(macs=10))
     with pytest.raises(RunError, match="is no run directory"):
         run("uniform", tmp_path / "new", reuse=[tmp_path / "none"])
-    monkeypatch.setattr("bcnet.pruners.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("bcnet.pruners.reading.find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"'magnitude' needs .* torch_pruning: pip install 'bcnet\[magnitude\]'"):
         run("magnitude", tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bcnet.progress.base import Reporter
-from bcnet.progress.record import read_record
-from bcnet.progress.run_record import LossCurve, RunRecord
+from bcnet.progress.record import LossCurve, RunRecord, read_record
 
 
 def heard(losses, first=1, curve=None):

@@ -14,17 +14,15 @@ from tiny_job import tiny_search
 import bcnet
 from bcnet.measurement import share_interval
 from bcnet.report import layers, look
+from bcnet.report.candidates import profile_rows
 from bcnet.report.evidence import Curve, expected_macs, read_evidence
-from bcnet.report.fairness import runs_of
-from bcnet.report.generations import generation_rows
-from bcnet.report.heat import cells
+from bcnet.report.generations import generation_rows, worth_rows
 from bcnet.report.html import MINUS, count, table
 from bcnet.report.images import classes_section
+from bcnet.report.layers import ratio_rows
 from bcnet.report.losses import section as losses_section
-from bcnet.report.profile import profile_rows
 from bcnet.report.provenance import machine_facts
-from bcnet.report.ratios import layer_rows
-from bcnet.report.worth import worth_rows
+from bcnet.report.supernet import cells, runs_of
 from bcnet.run.score import chance, gain_text, trust_text
 from bcnet.stages.scores import Scorer
 
@@ -128,7 +126,7 @@ def test_layers_add_up_to_the_networks(finished, evidence):
 
 
 def test_kept_ratios_are_those_of_the_widths(finished, evidence):
-    rows = layer_rows(evidence.space, finished.widths, evidence.uniform)
+    rows = ratio_rows(evidence.space, finished.widths, evidence.uniform)
     assert [row["ratio"] for row in rows] == [finished.widths[0] / 8, finished.widths[1] / 12]
     assert [row["uniform"] for row in rows] == [evidence.uniform[0] / 8, evidence.uniform[1] / 12]
     assert [row["width"] for row in profile_rows(evidence.space, finished.widths, evidence.uniform)] == [

@@ -12,7 +12,7 @@ from pymoo.core.population import Population
 from bcnet.errors import BudgetError, SearchError
 from bcnet.prior import Prior
 from bcnet.searchers import Evolution, Greedy, ModelBased, PriorOnly, Random, Searcher, search_widths
-from bcnet.searchers.greedy import _slim
+from bcnet.searchers.baselines import _slim
 from bcnet.searchers.nsga2 import better_scores
 from bcnet.searchers.result import Candidate, hypervolume, pareto_front
 from bcnet.space import Budget, Cost

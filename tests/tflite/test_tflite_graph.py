@@ -148,7 +148,7 @@ def test_a_search_keeps_to_it_and_remembers_the_model(tmp_path, monkeypatch):
         sizes = tuple(terms * 1 for terms in space.live_terms[:1])
         return ConvertedGraph(fingerprint(space), sizes, ((0, 0),), (), 64, space.params_terms, 3)
 
-    monkeypatch.setattr("bcnet.stages.conversion.read_graph", fit)
+    monkeypatch.setattr("bcnet.stages.calibration.read_graph", fit)
     limits = bcnet.Budget(arena=0.7)
     found = bcnet.search(
         "resnet_digits", tiny_data(), limits, tmp_path, method=bcnet.Uniform(), epochs=1, progress=False

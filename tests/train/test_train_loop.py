@@ -9,7 +9,7 @@ from torch import nn
 
 from bcnet.errors import RecipeError, RunError, TrainingError
 from bcnet.files.tensors import read_tensors
-from bcnet.machine.precision import resolve_precision
+from bcnet.machine.devices import resolve_precision
 from bcnet.tasks import Classification, Metric, Task, distillation_loss
 from bcnet.train import (
     Checkpoints,

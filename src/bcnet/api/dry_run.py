@@ -15,9 +15,9 @@ from bcnet.run.directory import check_resumable, run_path
 from bcnet.run.settings import RunOptions, Settings, make_section
 from bcnet.run.workload import Workload
 from bcnet.space import Budget, WidthSpace
+from bcnet.stages.base import search_bytes, training_bytes
 from bcnet.stages.estimate import Estimate, estimate
 from bcnet.stages.plan import stages_of
-from bcnet.stages.room import search_bytes, training_bytes
 from bcnet.stages.running import plan_stages
 from bcnet.stages.search import candidates_of
 

@@ -2,11 +2,10 @@
 
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
 from bcnet.costs.budget import MEASURES, Budget, Recorded, check_budget, measure_called, measure_named, one_budget
+from bcnet.costs.counts import MACS, PARAMS
 from bcnet.costs.latency import LATENCY, Engine, Latency, LatencyModel, Term, TimedNetwork, read_latency
-from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE, Memory, Size
 from bcnet.costs.microcontroller import ARENA, FLASH, Arena, ConvertedGraph, Flash, OnMicrocontroller
-from bcnet.costs.params import PARAMS
 from bcnet.costs.polynomial import IntArray, Polynomial
 
 __all__ = [

@@ -12,11 +12,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bcnet.costs.base import Cost, Measure, Measured
+from bcnet.costs.counts import MACS, PARAMS
 from bcnet.costs.latency import LATENCY
-from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE
 from bcnet.costs.microcontroller import ARENA, FLASH
-from bcnet.costs.params import PARAMS
 from bcnet.costs.polynomial import IntArray
 from bcnet.display import table
 from bcnet.errors import BudgetError, RunError

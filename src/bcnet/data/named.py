@@ -15,8 +15,7 @@ from bcnet.data.digits import digits, scattered_digits
 from bcnet.data.files import FilePixels
 from bcnet.data.folders import load_image_folder, load_imagenet
 from bcnet.data.images import DataSet
-from bcnet.data.listed import load_csv
-from bcnet.data.tables import is_saved, load_hub, load_parquet
+from bcnet.data.tables import is_saved, load_csv, load_hub, load_parquet
 from bcnet.errors import DataError
 from bcnet.importing import import_object
 

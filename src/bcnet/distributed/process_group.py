@@ -2,7 +2,7 @@
 
 All processes of a run execute the same calls in the same order. Decisions that depend on the environment (files,
 clocks) are made by rank 0 and sent to the others; only rank 0 writes. `ProcessGroup` itself is the group of one
-process.
+process. Errors travel between processes as JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,23 @@ from typing import Any, TypeVar
 
 import torch
 
+from bcnet import errors
+from bcnet.errors import BCNetError, ProcessError
 from bcnet.pytree import nth_part
+
+
+def failure_document(error: Exception) -> dict[str, Any]:
+    """Return the error as plain data under "failure", the arguments of `rebuilt_error`."""
+    return {"failure": [type(error).__name__, str(error)]}
+
+
+def rebuilt_error(kind: str, message: str) -> BCNetError:
+    """Return the error of another process."""
+    known = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, BCNetError):
+        return known(message)
+    return ProcessError(f"another process of this run failed with {kind}: {message}")
+
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from bcnet.distributed.failures import failure_document, rebuilt_error
+from bcnet.distributed.process_group import failure_document, rebuilt_error
 from bcnet.errors import ProcessError
 
 _T = TypeVar("_T")

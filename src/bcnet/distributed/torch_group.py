@@ -21,8 +21,7 @@ from safetensors.torch import save as format_safetensors
 from torch import distributed
 from torch.distributed.distributed_c10d import Store
 
-from bcnet.distributed.failures import failure_document, rebuilt_error
-from bcnet.distributed.process_group import Loaded, ProcessGroup, Tensors
+from bcnet.distributed.process_group import Loaded, ProcessGroup, Tensors, failure_document, rebuilt_error
 from bcnet.errors import ProcessError
 
 _T = TypeVar("_T")

@@ -5,8 +5,8 @@ from bcnet.export.hub import push_run
 from bcnet.export.job import Export, export_run
 from bcnet.export.latency import Latency, installed_backends, measure_latency, read_latencies
 from bcnet.export.quantized import RealInputs
-from bcnet.export.timing import Timing
 from bcnet.formats import Format
+from bcnet.machine.timing import Timing
 from bcnet.run.finished import FinishedRun
 
 __all__ = [

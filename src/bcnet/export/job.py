@@ -23,11 +23,11 @@ from bcnet.errors import ExportError, OpenBatchError
 from bcnet.export.card import model_card
 from bcnet.export.formats import FORMATS
 from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of, exceeded_limits
-from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
 from bcnet.formats import Format, Int8, Onnx, Opened, Runner
 from bcnet.machine.defaults import threads as torch_threads
+from bcnet.machine.timing import Timing, time_in_turns
 from bcnet.pytree import Pytree, call_model, tensors
 from bcnet.pytree import count as batch_size_of
 from bcnet.run import names

@@ -19,11 +19,11 @@ from torch import nn
 from bcnet.costs import Budget, Cost
 from bcnet.data.transfer import move
 from bcnet.errors import ExportError
-from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.documents import read_document, write_document
 from bcnet.latency import ENGINES, engine_of
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import check_device, device_name
+from bcnet.machine.timing import Timing, time_in_turns
 from bcnet.run import names
 from bcnet.run.finished import FinishedRun
 from bcnet.run.result import Which

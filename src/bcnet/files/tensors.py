@@ -24,6 +24,16 @@ from torch import nn
 from bcnet.errors import RunError
 from bcnet.files.atomic import previous_of, write_atomic
 
+
+def digest_of(tensors: Mapping[str, torch.Tensor], text: str = "") -> str:
+    """Return 12 hexadecimal digits for named tensors, in the order of their names, and some text."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
 Tensors = dict[str, torch.Tensor]
 _ZEROS = "0" * 64
 _log = logging.getLogger(__name__)

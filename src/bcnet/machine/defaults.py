@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from bcnet.machine.bf16 import WrongInBf16
-from bcnet.machine.precision import Precision, autocast, resolve_precision
+from bcnet.machine.devices import Precision, autocast, resolve_precision
+from bcnet.machine.onednn import WrongInBf16
 from bcnet.pytree import Pytree, call_model, channels_last, contiguous, map_tensors, tensors
 
 Layout = Literal["auto", "channels_last", "contiguous"]

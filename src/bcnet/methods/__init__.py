@@ -4,8 +4,7 @@ To add a method, subclass `Method` in one file and pass an instance to `bcnet.se
 """
 
 from bcnet.methods.base import Method, Start, parse_method
-from bcnet.methods.closed_form import Balanced, Given, Uniform
-from bcnet.methods.pruned import Pruned
+from bcnet.methods.closed_form import Balanced, Given, Pruned, Uniform
 from bcnet.methods.supernet import PAPER, AutoSlim, BCNet, SupernetMethod
 from bcnet.methods.trainings import Random, Trainings, TrainingsMethod
 

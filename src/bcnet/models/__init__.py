@@ -3,8 +3,8 @@
 from bcnet.models import detection, published
 from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
 from bcnet.models.create import NAMES, ModelSpec, create, imports_code
+from bcnet.models.detection import detector_with, one_stage
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
-from bcnet.models.one_stage import detector_with, one_stage
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
 from bcnet.models.vgg import vgg19, vgg19_quarter, vgg_digits
 

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from bcnet.errors import BudgetError, ModelError
-from bcnet.machine.strides import UnitStrides
-from bcnet.pruners.extras import check_installed
-from bcnet.pruners.reading import narrowest_ratio, read_widths
+from bcnet.machine.onednn import UnitStrides
+from bcnet.pruners.reading import check_installed, narrowest_ratio, read_widths
 from bcnet.pytree import Pytree
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.space.narrowing import tensors_of

@@ -19,8 +19,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bcnet.errors import BudgetError, ModelError
-from bcnet.pruners.extras import check_installed
-from bcnet.pruners.reading import narrowest_ratio, read_widths
+from bcnet.pruners.reading import check_installed, narrowest_ratio, read_widths
 from bcnet.pytree import Pytree, arguments, call_model
 from bcnet.space import Budget, Widths, WidthSpace
 

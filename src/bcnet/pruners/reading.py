@@ -7,9 +7,13 @@ the width of that group. All of them must agree, and the result must explain eve
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+
 from torch import nn
 
-from bcnet.errors import ModelError
+from bcnet.errors import ModelError, RecipeError
 from bcnet.space import Widths, WidthSpace
 from bcnet.space.layout import length
 from bcnet.space.narrowing import tensors_of
@@ -61,3 +65,28 @@ def _check_all(space: WidthSpace, widths: Widths, sizes: dict[str, tuple[int, ..
                 f"the pruned network must be one of the space; {name!r} would have shape {expected} at its widths, and "
                 f"has {shape}: what the space holds at full width must not be pruned"
             )
+
+
+PRUNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "magnitude": ("torch_pruning",),
+        "taylor": ("torch_pruning",),
+        "fastnas": ("modelopt", "torchprofile", "requests", "huggingface_hub"),
+    }
+)
+"""Modules that each pruner imports."""
+_EXTRAS = {"taylor": "magnitude"}  # extras that install them, if not named like the pruner
+
+
+def check_installed(pruner: str) -> None:
+    """Check that a pruner can run here.
+
+    Raises:
+        RecipeError: a package is missing; the message says how to install it.
+    """
+    missing = [name for name in PRUNERS[pruner] if find_spec(name) is None]
+    if missing:
+        raise RecipeError(
+            f"the baseline {pruner!r} needs packages that are not installed here, {', '.join(missing)}: "
+            f"pip install 'bcnet[{_EXTRAS.get(pruner, pruner)}]'"
+        )

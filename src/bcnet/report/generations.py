@@ -1,23 +1,25 @@
-"""Progress of the search by generation of an evolution, or by batch of the score model."""
+"""Progress of the search by generation or batch, and the value of width as estimated by the score model."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
 import altair as alt
 import numpy as np
 
-from bcnet.display import score_text
+from bcnet.display import axis_title, score_text
 from bcnet.methods import BCNet, SupernetMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import SEARCHED, colour, inline, score_axis, spec, stack_layers, tip
+from bcnet.report.look import SEARCHED, colour, inline, names_axis, score_axis, spec, stack_layers, tip
 from bcnet.run.settings import Settings
 from bcnet.searchers import Candidate, ModelBased
 from bcnet.searchers.result import hypervolume, pareto_front
+from bcnet.searchers.score_model import FEWEST, ScoreModel
 
-_TITLE = "Progress of the search"
+_PROGRESS = "Progress of the search"
 
 
 def word_for(settings: Settings) -> str | None:
@@ -28,12 +30,12 @@ def word_for(settings: Settings) -> str | None:
     return "batch" if searcher == "model" else None
 
 
-def section(evidence: Evidence) -> Section:
+def progress_section(evidence: Evidence) -> Section:
     """Return scores by generation or batch, and the hypervolume of an evolution."""
     word = word_for(evidence.settings) or "generation"
     rows = generation_rows(evidence)
     if not rows:
-        return Section("progress", _TITLE, not_yet("The search has not begun."))
+        return Section("progress", _PROGRESS, not_yet("The search has not begun."))
     settings = evidence.settings
     last = rows[-1]
     score = partial(score_text, metric=evidence.metric)
@@ -60,7 +62,7 @@ def section(evidence: Evidence) -> Section:
     )
     scores = scores_chart(rows, evidence.metric, word)
     if not evolved:
-        return Section("progress", _TITLE, body, {"scores": scores}, "Progress")
+        return Section("progress", _PROGRESS, body, {"scores": scores}, "Progress")
     body += figure(
         "hypervolume",
         "Hypervolume of the front by generation",
@@ -69,7 +71,7 @@ def section(evidence: Evidence) -> Section:
     )
     return Section(
         "progress",
-        _TITLE,
+        _PROGRESS,
         body,
         {"scores": scores, "hypervolume": hypervolume_chart(rows)},
         "Progress",
@@ -156,3 +158,52 @@ def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:
         tooltip=[tip("generation"), tip("hypervolume", form=".3f")],
     )
     return spec(line, "Hypervolume by generation", height=130)
+
+
+_WORTH = "What width is worth"
+
+
+def worth_section(evidence: Evidence) -> Section:
+    """Return the slopes of the score model by group."""
+    rows = worth_rows(evidence)
+    if not rows:
+        return Section("worth", _WORTH, not_yet("The search has scored too few candidates."))
+    text = (
+        "The gain of the score from doubling the width of one group, by the model that proposed the "
+        "candidates. It is valid near the best widths, since further width gives less. A search gives width "
+        "where it gains most for its cost."
+    )
+    caption = "Bars are the model's expectation, lines its posterior standard deviation to either side."
+    label = f"Gain of the score where each of {len(rows)} groups is twice as wide"
+    body = paragraph(text) + figure("worth", label, caption, tall=len(rows) > 40)
+    return Section("worth", _WORTH, body, {"worth": worth_chart(rows, evidence.metric)})
+
+
+def worth_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return the gain from doubling each group's width, with its posterior standard deviation."""
+    space = evidence.space
+    budget = evidence.budget
+    if space is None or budget is None:
+        return []
+    inside = [c for c in evidence.evaluations if budget.admits(c.cost)]
+    if len(inside) < FEWEST:
+        return []
+    scores = [c.score for c in inside]
+    model = ScoreModel.fit(space, [c.widths for c in inside], scores, trust=1.0)
+    doubling = math.log(2) * float(np.std(scores))
+    gains = doubling * model.own
+    errors = doubling * np.sqrt(np.diag(model.covariance))
+    return [
+        {"group": group.name, "gain": float(gain), "low": float(gain - error), "high": float(gain + error)}
+        for group, gain, error in zip(space.groups, gains, errors, strict=True)
+    ]
+
+
+def worth_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
+    """Return a bar for each group."""
+    group = names_axis("group", [row["group"] for row in rows])
+    gain = alt.X("gain:Q", title=f"gain by twice the width: {axis_title(metric)}")
+    tooltip = [tip("group"), tip("gain", "gain", ".4g"), tip("low", "less", ".4g"), tip("high", "more", ".4g")]
+    bar = alt.Chart().mark_bar(color=colour(SEARCHED), opacity=0.5).encode(x=gain, y=group, tooltip=tooltip)
+    line = alt.Chart().mark_rule(color=colour("ink")).encode(x=alt.X("low:Q"), x2=alt.X2("high"), y=group)
+    return spec(stack_layers(rows, bar, line), "Gain of the score by width", rows=len(rows))

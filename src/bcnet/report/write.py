@@ -105,10 +105,10 @@ def _write_pictures(evidence: Evidence) -> None:
         return
     import vl_convert
 
+    from bcnet.report.layers import ratio_rows, ratios_chart
     from bcnet.report.look import in_light
-    from bcnet.report.ratios import chart, layer_rows
 
-    drawing = in_light(chart(layer_rows(evidence.space, evidence.best, evidence.uniform), evidence.space))
+    drawing = in_light(ratios_chart(ratio_rows(evidence.space, evidence.best, evidence.uniform), evidence.space))
     drawing |= {"width": _WIDTH, "autosize": "pad", "background": "white", "title": evidence.name}
     drawing["config"]["font"] = "Liberation Sans, Arial, sans-serif"
     picture = vl_convert.vegalite_to_svg(drawing)

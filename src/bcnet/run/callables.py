@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from bcnet.errors import RecipeError
-from bcnet.run.digests import digest_of
+from bcnet.files.tensors import digest_of
 from bcnet.searchers import PerImage, Searcher
 from bcnet.tasks import Loss
 

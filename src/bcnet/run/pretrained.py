@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from bcnet.errors import ModelError
-from bcnet.run.digests import digest_of
+from bcnet.files.tensors import digest_of
 
 Weights = Mapping[str, Any] | nn.Module | str | Path
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.")

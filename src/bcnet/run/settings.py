@@ -27,8 +27,7 @@ from pydantic import (
 from bcnet.costs import Budget, check_budget, measure_called
 from bcnet.errors import RecipeError
 from bcnet.machine.defaults import Layout, layout_of, precision_of, score_batch, trains_side_by_side, usual_threads
-from bcnet.machine.devices import best_device, check_device
-from bcnet.machine.precision import Precision
+from bcnet.machine.devices import Precision, best_device, check_device
 from bcnet.methods.base import Method, Seed, Start, is_custom, method_from_document
 from bcnet.methods.supernet import SupernetMethod
 from bcnet.train import Recipe

@@ -23,13 +23,13 @@ from bcnet.data.loaders import tensors_behind
 from bcnet.data.unlabelled import input_loaders
 from bcnet.distributed import can_fork
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, first_line
+from bcnet.files.tensors import digest_of
 from bcnet.machine.defaults import Layout, computes_in, place, runs_channels_last
+from bcnet.machine.devices import Precision
 from bcnet.machine.memory import largest_activation
-from bcnet.machine.precision import Precision
 from bcnet.models import ModelSpec, create, imports_code
 from bcnet.pytree import Pytree, arguments, by_name, call_model, map_tensors, slice_batch
 from bcnet.run.callables import UserCallables
-from bcnet.run.digests import digest_of
 from bcnet.run.imitation import ImitatedBatches, imitated_parts
 from bcnet.run.inputs import Input, InputFacts, describe_inputs
 from bcnet.run.parts import Parts, cut_data

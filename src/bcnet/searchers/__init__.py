@@ -1,7 +1,7 @@
 """Search of widths: scores from a supernet, and searchers that work with any score."""
 
 from bcnet.searchers.base import Proposals, Searcher
-from bcnet.searchers.baselines import PriorOnly, Random
+from bcnet.searchers.baselines import Greedy, PriorOnly, Random
 from bcnet.searchers.evaluator import (
     ImageScores,
     Metric,
@@ -13,7 +13,6 @@ from bcnet.searchers.evaluator import (
     rescore,
 )
 from bcnet.searchers.evolution import Evolution
-from bcnet.searchers.greedy import Greedy
 from bcnet.searchers.model_based import TRUST_IN_PATHS, ModelBased, heuristic_widths
 from bcnet.searchers.result import Candidate, SearchResult, hypervolume, pareto_front
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, closed_slopes

@@ -23,9 +23,8 @@ from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError, first_line
 from bcnet.pytree import contiguous
-from bcnet.space.closures import check_closures
 from bcnet.space.compiled import undo_compile
-from bcnet.space.diagnosis import lazy_layer, why_no_copy, why_no_export
+from bcnet.space.diagnosis import check_closures, lazy_layer, why_no_copy, why_no_export
 from bcnet.space.example import Example
 from bcnet.space.groups import with_bounds
 from bcnet.space.labels import Propagation

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from torch import nn
+
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import RunError
 from bcnet.files.tensors import read_tensors, write_tensors
@@ -23,7 +25,28 @@ from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import ALL, Settings
 from bcnet.run.workload import Workload, open_source, prepare, refuse_to_import
 from bcnet.tasks import task_described
-from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress
+from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress, Recipe
+from bcnet.train.optimizer import STATES
+
+_KEPT = 3  # checkpoints on disk: the newest, the previous, and the one being written
+
+
+def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: int = 0) -> int:
+    """Return the peak bytes written by a training: checkpoints, weights, `records` losses, widths of `groups`."""
+    weights = sum(int(tensor.nbytes) for tensor in module.state_dict().values())
+    state = STATES[recipe.optimizer] * sum(int(parameter.nbytes) for parameter in module.parameters())
+    state += ((recipe.ema is not None) + (recipe.early_stopping is not None)) * weights
+    losses = records * (8 + 4 + 4 * groups)
+    return _KEPT * (weights + state + losses) + weights + losses
+
+
+def search_bytes(candidates: int, groups: int) -> int:
+    """Return the final bytes of the evaluation store.
+
+    A row has widths as text, scores on parts of the images, digests and indices; SQLite keeps a journal.
+    """
+    return 2 * candidates * (704 + 8 * groups)
+
 
 _T = TypeVar("_T")
 TRAINING = ("training.", "teacher", "start", "options.training_seed")

@@ -1,16 +1,17 @@
-"""Stage of a latency budget: times networks of random widths before the first training, and fits a latency model.
+"""Stages before the first training, for budgets whose costs have to be measured: latency, arena and flash.
 
-Everything that depends on a latency limit waits for it, since the cost of widths is unknown before. A given model, of
-this machine or another, is stored in the run unchanged.
-"""
+For a latency budget, networks of random widths are timed and a latency model is fitted. A given model, of this machine
+or another, is stored in the run unchanged. For a budget on arena or flash, the network is converted at three widths.
+Everything that depends on such a limit waits for its stage, since the cost of widths is unknown before."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from bcnet.costs import LATENCY, Budget, Latency, LatencyModel, TimedNetwork
+from bcnet.costs import LATENCY, Budget, ConvertedGraph, Latency, LatencyModel, OnMicrocontroller, TimedNetwork
 from bcnet.costs.base import fingerprint
 from bcnet.errors import BudgetError, ExportError, RunError
 from bcnet.latency.calibration import MOST, machine, measure_and_fit, subject
@@ -19,12 +20,13 @@ from bcnet.latency.measurement import engine_times, measure_steadily
 from bcnet.progress.forecast import Planned
 from bcnet.pytree import Pytree
 from bcnet.run import names
-from bcnet.run.directory import read_latency_model
+from bcnet.run.directory import read_graph_file, read_latency_model
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage
 from bcnet.supernet import build
+from bcnet.tflite.graph import NETWORKS, read_graph
 
 TIMES = "calibration_times.json"  # exists until the model does
 
@@ -177,3 +179,86 @@ class TimingStage(Stage):
         """Return the measured times."""
         times: dict[str, float] | None = context.directory.read(self.file)["nanoseconds"]
         return times
+
+
+class ConversionStage(Stage):
+    """Stage that makes the converted graph from which arena and flash are computed."""
+
+    name: ClassVar[str] = "conversion"
+    file: ClassVar[str] = names.CONVERTED_GRAPH
+    kind: ClassVar[str] = "conversion"
+
+    def applies(self, settings: Settings) -> bool:
+        """Return whether the budget limits arena or flash."""
+        return bool(measures_of(settings.budget))
+
+    def reads(self, settings: Settings) -> tuple[str, ...]:
+        """See `Stage`; only the network matters."""
+        return ()
+
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
+        """Three networks to convert."""
+        return Planned(self.name, NETWORKS, "networks", kind=self.kind, file=self.file)
+
+    def run(self, context: Context) -> None:
+        """Convert the networks, unless a graph was given."""
+        given = [m.graph for m in measures_of(context.workload.budget) if m.graph is not None]
+
+        def tell(done: int) -> None:
+            advance(done, "converted and loaded")
+
+        def document() -> dict[str, Any]:
+            workload = context.workload
+            model = copy.deepcopy(workload.model).cpu()
+            graph = read_graph(model, workload.source.example(), space=workload.space, on_converted=tell)
+            return {"graph": graph.to_dict()}
+
+        if given:
+            context.directory.write(self.file, {"graph": given[0].to_dict()})
+            return
+        with context.work(self.name, NETWORKS, "networks") as advance:
+            # One process converts; the others wait for its result.
+            context.directory.write(self.file, context.world.on_rank_zero(document))
+
+    def load(self, context: Context) -> ConvertedGraph:
+        """Return the graph."""
+        graph = read_graph_file(context.directory)
+        if graph.space != fingerprint(context.workload.space):
+            raise RunError(
+                f"{context.directory.file(self.file)} is of another network than this one: start a new run directory"
+            )
+        return graph
+
+
+MEASURING = (CalibrationStage.name, ConversionStage.name)
+"""Stages that must run before costs can be computed."""
+
+
+def with_models(context: Context) -> Context:
+    """Return the context with a budget whose measures can all be computed."""
+    return read_converted(calibrate(context))
+
+
+def measures_of(budget: Budget) -> list[OnMicrocontroller]:
+    """Return the measures of the converted network that a budget limits."""
+    return [measure for measure in budget.limits if isinstance(measure, OnMicrocontroller)]
+
+
+def read_converted(context: Context) -> Context:
+    """Return the context with a budget whose arena and flash can be computed.
+
+    Raises:
+        BudgetError: the budget is below the narrowest network.
+    """
+    limited = measures_of(context.workload.budget)
+    if not limited or ConversionStage.name not in context.names:
+        return context
+    graph: ConvertedGraph = context.output(ConversionStage.name)
+    budget = context.workload.budget
+    for measure in limited:
+        budget = budget.with_measure(dataclasses.replace(measure, graph=graph))
+    workload = context.workload.limited_by(budget)
+    context.reporter.note(
+        f"Arena and flash follow from the converted network; {graph.checked} networks confirmed them in tflite-micro."
+    )
+    return dataclasses.replace(context, workload=workload)

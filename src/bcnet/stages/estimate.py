@@ -19,8 +19,8 @@ import torch
 from bcnet.display import duration, size, stage_title
 from bcnet.latency.calibration import FIRST, MOST
 from bcnet.machine.defaults import threads
+from bcnet.machine.devices import autocast
 from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
-from bcnet.machine.precision import autocast
 from bcnet.progress.forecast import Planned
 from bcnet.pytree import count, slice_batch, tensors
 from bcnet.run.settings import Settings

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bcnet.data import Loaders
 from bcnet.data.transfer import move
-from bcnet.machine.precision import autocast, resolve_precision
+from bcnet.machine.devices import autocast, resolve_precision
 from bcnet.pytree import Pytree, call_model, concat_batches, count, slice_batch, tensors
 from bcnet.run import names
 from bcnet.run.result import NETWORKS

@@ -25,9 +25,8 @@ from bcnet.run.score import measurement_of
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths
-from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tensors
-from bcnet.stages.conversion import MEASURING, with_models
-from bcnet.stages.room import training_bytes
+from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tensors, training_bytes
+from bcnet.stages.calibration import MEASURING, with_models
 from bcnet.stages.scores import held_out_loss
 from bcnet.stages.starting import drop_trials, empty_network, from_scratch, interrupted_trial, starting_network
 from bcnet.stages.supernet import read_for_supernet

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from bcnet.errors import RecipeError
 from bcnet.run.settings import Settings
 from bcnet.stages.base import Stage, in_order
-from bcnet.stages.calibration import CalibrationStage, TimingStage
-from bcnet.stages.conversion import ConversionStage
+from bcnet.stages.calibration import CalibrationStage, ConversionStage, TimingStage
 from bcnet.stages.examples import ExamplesStage
 from bcnet.stages.final import OriginalStage, SearchedStage, UniformStage
 from bcnet.stages.finalists import FinalistsStage
-from bcnet.stages.prior import PriorStage
 from bcnet.stages.pruning import PruningStage
 from bcnet.stages.reliability import ReliabilityStage
 from bcnet.stages.search import EvolutionStage
-from bcnet.stages.supernet import SupernetStage
+from bcnet.stages.supernet import PriorStage, SupernetStage
 from bcnet.stages.trials import TrialsStage
 
 _FINDING: dict[str, Stage] = {

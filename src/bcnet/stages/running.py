@@ -19,7 +19,7 @@ from bcnet.methods import SupernetMethod
 from bcnet.methods.base import is_custom
 from bcnet.progress.base import Reporter, Together
 from bcnet.progress.forecast import Planned
-from bcnet.progress.run_record import RunRecord
+from bcnet.progress.record import RunRecord
 from bcnet.run import names
 from bcnet.run.directory import RunDirectory, stored_settings
 from bcnet.run.parts import augmentation_of
@@ -27,7 +27,7 @@ from bcnet.run.settings import Settings
 from bcnet.run.subject import Fixed, Group, Subject, subject_of
 from bcnet.run.workload import Source, Workload
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.conversion import MEASURING, with_models
+from bcnet.stages.calibration import MEASURING, with_models
 from bcnet.stages.estimate import estimate
 from bcnet.stages.plan import stages_of
 from bcnet.stages.result import task_result, versions

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bcnet.data import Batch
-from bcnet.machine.precision import Precision, autocast
+from bcnet.machine.devices import Precision, autocast
 from bcnet.pytree import Pytree, call_model
 from bcnet.searchers import ImageScores, Metric, PerImage, SupernetEvaluator
 from bcnet.searchers.search import Mapper, Score

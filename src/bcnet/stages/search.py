@@ -37,11 +37,9 @@ from bcnet.searchers import (
 from bcnet.searchers.search import Evaluator
 from bcnet.space.problem import Problem
 from bcnet.stages.acceptance import rounds_of
-from bcnet.stages.base import TRAINING, Context, Stage
-from bcnet.stages.prior import PriorStage
-from bcnet.stages.room import search_bytes
+from bcnet.stages.base import TRAINING, Context, Stage, search_bytes
 from bcnet.stages.scores import Scorer, supernet_scorer
-from bcnet.stages.supernet import method_of
+from bcnet.stages.supernet import PriorStage, method_of
 from bcnet.train import STRATEGIES
 
 _SEARCH = (

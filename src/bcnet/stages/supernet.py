@@ -1,23 +1,23 @@
-"""Stage that trains the supernet (spec, section 3), in pairs of paths if that is faster."""
+"""Stages of the supernet (spec, sections 3 and 4): its training, in pairs of paths if that is faster, and the prior."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from bcnet.errors import RecipeError
 from bcnet.files.tensors import load_module
-from bcnet.methods import SupernetMethod
+from bcnet.methods import BCNet, SupernetMethod
+from bcnet.prior import Prior, learn_prior
 from bcnet.progress.forecast import Planned
 from bcnet.run import names
 from bcnet.run.directory import RunDirectory
 from bcnet.run.inputs import InputFacts
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
-from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tensors
-from bcnet.stages.room import training_bytes
+from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tensors, training_bytes
 from bcnet.stages.starting import reorder_trained
 from bcnet.supernet import Supernet, both_ends
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
@@ -139,3 +139,52 @@ def supernet_learner(supernet: Supernet, settings: Settings, inputs: InputFacts)
             ) from None
         pairs = None
     return SupernetLearner(supernet, strategy, pairs)
+
+
+class PriorStage(Stage):
+    """Stage of the prior over widths."""
+
+    name: ClassVar[str] = "prior"
+    file: ClassVar[str] = names.PRIOR
+    needs: ClassVar[tuple[str, ...]] = ("supernet",)
+    kind: ClassVar[str] = "prior"
+
+    def reads(self, settings: Settings) -> tuple[str, ...]:
+        """Settings of the supernet, the budget, and the prior."""
+        own = ("keep_records", "records_since", "effective_widths", "tightened")
+        return (*read_for_supernet(settings), *(f"method.{name}" for name in own), "limits")
+
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
+        """One problem to solve, in seconds."""
+        return Planned(self.name, 1, "problem", kind=self.kind, file=self.file)
+
+    def run(self, context: Context) -> None:
+        """Fit the prior on one process."""
+        space = context.workload.space
+        settings = context.settings
+        method = settings.method
+        assert isinstance(method, BCNet), "only BCNet has a prior"
+        records = context.output("supernet")[1]
+
+        def learnt() -> dict[str, Any]:
+            return learn_prior(
+                space,
+                records.steps,
+                records.widths,
+                records.losses,
+                context.workload.budget,
+                keep=method.keep_records,
+                since=method.records_since,
+                effective_widths=method.effective_widths,
+                tightened=method.tightened,
+                seed=settings.seed,
+            ).to_dict()
+
+        with context.work(self.name, 1, "problem") as advance:
+            document = context.world.on_rank_zero(learnt)
+            context.directory.write(self.file, document)
+            advance(1, f"{Prior.from_dict(document, space).effective_widths:.1f} effective widths per group")
+
+    def load(self, context: Context) -> Prior:
+        """Return the prior."""
+        return Prior.from_dict(context.directory.read(self.file), context.workload.space)

@@ -19,7 +19,7 @@ from torch import nn
 from bcnet.distributed import map_side_by_side
 from bcnet.errors import RecipeError
 from bcnet.machine.defaults import threads
-from bcnet.machine.precision import Precision
+from bcnet.machine.devices import Precision
 from bcnet.methods import Trainings, TrainingsMethod
 from bcnet.methods.trainings import for_epochs
 from bcnet.progress.forecast import Planned
@@ -28,8 +28,7 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers.search import Mapper
 from bcnet.space import Widths
-from bcnet.stages.base import TRAINING_PASS, Context
-from bcnet.stages.room import training_bytes
+from bcnet.stages.base import TRAINING_PASS, Context, training_bytes
 from bcnet.stages.scores import FloatArray, NetworkScores, Scorer
 from bcnet.stages.search import (
     EvolutionStage,

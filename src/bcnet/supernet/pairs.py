@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map
 
-from bcnet.machine.strides import UnitStrides
+from bcnet.machine.onednn import UnitStrides
 from bcnet.pytree import Pytree, as_float, call_model, check_close, map_tensors
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.space.layout import Layout, ParameterLayout, Segment

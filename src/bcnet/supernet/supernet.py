@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import WidthError
-from bcnet.machine.strides import UnitStrides
+from bcnet.machine.onednn import UnitStrides
 from bcnet.pytree import call_model
 from bcnet.space import Side, WidthSpace
 from bcnet.space.compiled import undo_compile

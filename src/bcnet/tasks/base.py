@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from bcnet.data.transfer import move
 from bcnet.errors import DataError, TrainingError
-from bcnet.machine.precision import Precision, autocast, resolve_precision
+from bcnet.machine.devices import Precision, autocast, resolve_precision
 from bcnet.measurement import Measurement, Metric
 from bcnet.pytree import by_name, call_model
 from bcnet.pytree import count as batch_size_of

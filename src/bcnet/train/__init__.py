@@ -1,13 +1,12 @@
 """Training of supernets and networks: one loop, recipes, strategies."""
 
 from bcnet.train.batches import EpochBatches, FirstBatches
-from bcnet.train.counts import ChannelCounts
 from bcnet.train.learner import Learner, NetworkLearner, SupernetLearner
 from bcnet.train.loop import Interrupted, Progress, train
 from bcnet.train.own_loop import SupernetSteps
 from bcnet.train.randomness import derived_generator, derived_seed
 from bcnet.train.recipe import Cosine, Distillation, Exponential, Recipe, Steps, load_recipe, parse_recipe, recipe_names
-from bcnet.train.records import LossRecords
+from bcnet.train.records import ChannelCounts, LossRecords
 from bcnet.train.reduction import Reduction
 from bcnet.train.saving import CHECKPOINT_SECONDS, Checkpoints
 from bcnet.train.schedule import learning_rate

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from bcnet.machine.strides import UnitStrides
+from bcnet.machine.onednn import UnitStrides
 from bcnet.pytree import Pytree, call_model
 from bcnet.space import Side
 from bcnet.tasks import Classification, Task
-from bcnet.train.counts import ChannelCounts
+from bcnet.train.records import ChannelCounts
 from bcnet.train.step import Pass, Path, Strategy, Term, alone
 
 if TYPE_CHECKING:

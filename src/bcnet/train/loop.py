@@ -25,7 +25,7 @@ from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.defaults import computes_in
-from bcnet.machine.precision import autocast, resolve_precision
+from bcnet.machine.devices import autocast, resolve_precision
 from bcnet.pytree import Pytree, call_model, count, nth_part, slice_batch
 from bcnet.train.batches import EpochBatches, share_of
 from bcnet.train.learner import Learner

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bcnet.errors import DataError
-from bcnet.machine.precision import Precision, autocast
+from bcnet.machine.devices import Precision, autocast
 from bcnet.pytree import Pytree, count, tensors
 from bcnet.train.learner import Learner
 from bcnet.train.recipe import Distillation, Recipe

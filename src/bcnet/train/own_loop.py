@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from bcnet.errors import TrainingError
 from bcnet.tasks.base import scalar
-from bcnet.train.counts import ChannelCounts
 from bcnet.train.randomness import derived_generator
-from bcnet.train.records import LossRecords
+from bcnet.train.records import ChannelCounts, LossRecords
 from bcnet.train.step import Complementary, Pass, Strategy, Term, accumulate_gradients
 
 if TYPE_CHECKING:

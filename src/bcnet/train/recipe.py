@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from bcnet.errors import RecipeError
-from bcnet.machine.precision import Precision
+from bcnet.machine.devices import Precision
 from bcnet.measurement import Count as Count
 from bcnet.train.yaml_text import MOST_CHARACTERS, parse_yaml
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from bcnet.machine.precision import Precision
+from bcnet.machine.devices import Precision
 from bcnet.train.guard import Guard, look_every
 from bcnet.train.health import Health, Verdict
 from bcnet.train.optimizer import make_optimizer

@@ -1,4 +1,4 @@
-"""Number of parameters."""
+"""Multiply-adds and parameters: the paper's two costs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,25 @@ from typing import ClassVar
 
 from bcnet.costs.base import Measure, Measured
 from bcnet.costs.polynomial import IntArray, Polynomial
+
+
+@dataclass(frozen=True)
+class Macs(Measure):
+    """Exact multiply-adds for one input."""
+
+    name: ClassVar[str] = "macs"
+    unit: ClassVar[str] = "MACs"
+
+    def values(self, space: Measured, widths: IntArray) -> IntArray:
+        """See `Measure`."""
+        return space.macs_terms(widths)
+
+    def constraints(self, space: Measured) -> tuple[Polynomial]:
+        """See `Measure`."""
+        return (space.macs_terms,)
+
+
+MACS = Macs()
 
 
 @dataclass(frozen=True)
