@@ -270,7 +270,7 @@ class WrongInput(TinyNetwork):
         (
             {"options": {"image_size": 16}},
             DataError,
-            r"image_size is for data that we load by name; got 16 with images of \(8, 8\)",
+            r"image_size is for raw images, which are resized here; got 16 with inputs of \(8, 8\)",
         ),
         ({"space": {"min_ratio": 0.9}}, BudgetError, "lower min_ratio"),
     ],

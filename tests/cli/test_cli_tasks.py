@@ -168,7 +168,10 @@ def test_widths_are_trained_and_baselines_found_for_a_task(tmp_path):
         (("--data", "own_job:number"), "data is a name, a bcnet.DataSet, .*; got int"),
         (("--data", "own_job:number_of_images"), "has to name a function or class of 'own_job' .* got a int"),
         (("--data", "own_jobs:loaders"), "the module of data set 'own_jobs:loaders' has to be importable"),
-        (("--image-size", "9"), r"image_size is for data that we load by name; got 9 with images of \(6, 6\) pixels"),
+        (
+            ("--image-size", "9"),
+            r"image_size is for raw images, which are resized here; got 9 with inputs of \(6, 6\) pixels",
+        ),
         (("--task", "segmentation"), "got no classes"),
         (("--task", "segmentation:classes=3"), "a segmentation of 3 classes; got"),
         (("--set", "label_smoothing=0.1"), "label smoothing and distillation are for classification"),

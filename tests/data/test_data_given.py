@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny_job import tiny_search
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 
@@ -27,6 +30,10 @@ ALONE = {
     "a data set": lambda x, y: TensorDataset(x, y),
     "a part of one": lambda x, y: Subset(TensorDataset(x, y), range(len(x))),
     "pairs": lambda x, y: list(zip(x, y.tolist(), strict=True)),
+    "pictures": lambda x, y: [
+        (Image.fromarray(a.permute(1, 2, 0).numpy()), b) for a, b in zip(x, y.tolist(), strict=True)
+    ],
+    "a data set of pictures": lambda x, y: Subset(ALONE["pictures"](x, y), range(len(x))),
     "in a mapping": lambda x, y: {"train": (x, y)},
     "a loader": lambda x, y: DataLoader(TensorDataset(x, y), 16, shuffle=True),
 }
@@ -36,7 +43,7 @@ def items_of(batches) -> list[int]:
     return sorted(int(number) for x, *_ in batches for number in x.flatten(1)[:, 0])
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", [name for name in ALONE if "pictures" not in name])
 def test_of_data_without_a_test_a_fixed_fifth_is_held_out(name) -> None:
     data = given_data(ALONE[name](NUMBERS, LABELS), None)
     assert isinstance(data, Loaders)
@@ -52,13 +59,22 @@ def test_of_data_without_a_test_a_fixed_fifth_is_held_out(name) -> None:
         assert data.batch_size == 16
 
 
-@pytest.mark.parametrize("name", ["two tensors", "a data set", "pairs", "in a mapping"])
+@pytest.mark.parametrize(
+    "name", ["two tensors", "a data set", "pairs", "in a mapping", "pictures", "a data set of pictures"]
+)
 def test_raw_images_without_a_test_are_normalised_by_us(name) -> None:
     data = given_data(ALONE[name](BYTES, LABELS), None)
     assert isinstance(data, DataSet)
     assert sorted(int(x[0, 0, 0]) for part in (data.train, data.test) for x in part.pixels) == list(range(COUNT))
     assert (len(data.train), len(data.test)) == (48, 12)
     assert data.notes[0].startswith("There are no test data: a fixed fifth")
+
+
+def test_pictures_of_several_sizes_are_resized() -> None:
+    pictures = [(Image.new("L", (8 + i % 3, 8)), i % 3) for i in range(COUNT)]
+    with pytest.raises(DataError, match=r"images have one size; got 8x8 and, .*: give image_size"):
+        given_data(pictures, None)
+    assert given_data(pictures, 8).image_shape == (1, 8, 8)
 
 
 class Named(torch.utils.data.Dataset):
@@ -153,6 +169,7 @@ class Passing(IterableDataset):
         (NUMBERS, "data is a name, .*; got Tensor"),
         ((NUMBERS, LABELS, 3), r"of which a fifth is held out for the test, .*; got \(Tensor, Tensor, int\)"),
         (None, "data is a name, .*; got NoneType"),
+        (Path("pictures"), "begins with their kind, such as 'imagefolder:pictures'.*; got PosixPath: pictures"),
         ((NUMBERS[:2], LABELS[:2]), "holding out needs at least one image"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,11 +37,11 @@ def given_data(data: Any, image_size: int | None) -> DataSet | Loaders:
         parts = _parts_of(data)
         if all(map(is_table, parts.values())):
             return load_tables(parts, image_size)
-        found = _take([*parts.values()])
+        found = _take([*parts.values()], image_size)
     if image_size is not None and found.image_shape[1:] != (image_size, image_size):
         raise DataError(
-            f"image_size is for data that we load by name; got {image_size} with images of {found.image_shape[1:]} "
-            "pixels: give it to DataSet.from_datasets"
+            f"image_size is for raw images, which are resized here; got {image_size} with inputs of "
+            f"{found.image_shape[1:]} pixels: resize them before, or give it to DataSet.from_datasets"
         )
     return found
 
@@ -52,6 +53,11 @@ def _parts_of(data: Any) -> dict[str, Any]:
         if "training" not in parts:
             raise DataError(f"data in a mapping have a part 'train'; got {', '.join(map(repr, data)) or 'nothing'}")
         return {"train": parts.pop("training"), **parts}
+    if isinstance(data, os.PathLike):
+        raise DataError(
+            f"files are given as text that begins with their kind, such as 'imagefolder:{data}', 'npz:{data}' or "
+            f"'parquet:{data}'; got {type(data).__name__}: {data}"
+        )
     if isinstance(data, (Dataset, DataLoader)) or is_table(data) or is_pair_of_arrays(data):
         return {"train": data}
     if isinstance(data, list) and len(data) > _MOST_PARTS:  # a list of items
@@ -63,10 +69,10 @@ def _parts_of(data: Any) -> dict[str, Any]:
     return dict(zip(("train", "test") if len(data) == 2 else ("train", "validation", "test"), data, strict=True))
 
 
-def _take(parts: Sequence[Any]) -> DataSet | Loaders:
+def _take(parts: Sequence[Any], image_size: int | None) -> DataSet | Loaders:
     if len(parts) == 1:
         train, test, note = hold_out_items(parts[0])
-        found = _take((train, test))
+        found = _take((train, test), image_size)
         return dataclasses.replace(found, notes=(note, *found.notes))
     if any(isinstance(part, DataLoader) for part in parts):
         if len(parts) == 2 and isinstance(parts[0], DataLoader):
@@ -78,7 +84,7 @@ def _take(parts: Sequence[Any]) -> DataSet | Loaders:
     if items is not None:
         return items
     validation = parts[1] if len(parts) == _MOST_PARTS else None
-    return DataSet.from_datasets(parts[0], parts[-1], validation=validation, class_names=names)
+    return DataSet.from_datasets(parts[0], parts[-1], validation=validation, class_names=names, image_size=image_size)
 
 
 def _class_names(train: Any) -> Sequence[str] | None:

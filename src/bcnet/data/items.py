@@ -114,7 +114,7 @@ def hold_out_items(data: Any) -> tuple[Any, Any, str]:
     The fifth is balanced by class if class numbers are visible. A loader is split into two.
 
     Raises:
-        DataError: data without length or indexing, or a loader of such data or with its own sampler.
+        DataError: data without length or indexing, items of another form, or a loader with its own sampler.
     """
     own = data if isinstance(data, DataLoader) else None
     items: Any = data_set_of(data) if own is None else own.dataset
@@ -123,7 +123,7 @@ def hold_out_items(data: Any) -> tuple[Any, Any, str]:
             "of one loader a fifth of the items is held out for the test, which needs no sampler of its own; got "
             f"{type(own.sampler).__name__}: give two, (train, test), or three, (train, validation, test)"
         )
-    _check_items(items, "given")
+    _check_items(items, "given", with_pictures=own is None and are_images(items))
     mask = _held_out(labels_behind(items), len(items))
     kept, held = (_some(items, chosen.nonzero().flatten().tolist()) for chosen in (~mask, mask))
     share = f"{len(held):,} of {len(mask):,}"
@@ -191,6 +191,8 @@ def labels_behind(data: Any) -> Tensor | None:
         found: Any = data.tensors[-1]
     elif isinstance(data, (list, tuple)):
         found = [item[1] for item in data if isinstance(item, (list, tuple)) and len(item) == 2]
+        if found and isinstance(found[0], np.ndarray):
+            return None  # torch warns about lists of arrays
     else:
         found = next((getattr(data, name) for name in ("targets", "labels") if hasattr(data, name)), None)
     try:
@@ -208,7 +210,10 @@ def data_set_of(part: Any) -> Any:
     if is_pair_of_arrays(part):
         inputs, targets = part
         if len(inputs) != len(targets):
-            raise DataError(f"arrays of inputs and targets are equally long; got {len(inputs)} and {len(targets)}")
+            raise DataError(
+                f"arrays of inputs and targets are equally long; got {len(inputs)} and {len(targets)}: leave out what "
+                "has no partner"
+            )
         inputs = _in_usual_order(inputs)
         if isinstance(inputs, Tensor) and not isinstance(targets, list):
             return TensorDataset(inputs, torch.as_tensor(targets))
@@ -223,7 +228,7 @@ def _in_usual_order(inputs: Any) -> Any:
     return torch.as_tensor(inputs) if channel_axis(inputs.shape) == 1 else np.asarray(inputs)
 
 
-def _check_items(data: Any, which: str) -> None:
+def _check_items(data: Any, which: str, *, with_pictures: bool = False) -> None:
     if not isinstance(data, Sized) or not hasattr(data, "__getitem__"):
         raise DataError(
             f"the {which} data are a data set with a length and items by number; got {type(data).__name__}: "
@@ -247,7 +252,7 @@ def _check_items(data: Any, which: str) -> None:
             f"targets are numbers or tensors; got {targets[0]!r} for item 0 of the {which} data: number the classes "
             "from 0"
         )
-    if type(inputs).__module__.startswith("PIL."):
+    if type(inputs).__module__.startswith("PIL.") and not with_pictures:
         raise DataError(
             f"inputs beside such targets are tensors; got {type(inputs).__name__} for item 0 of the {which} data: "
             "ToTensor makes floats of images"

@@ -149,6 +149,8 @@ class Classification(Task):
         logits = named_logits(outputs)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < classes:
             remedy = "change its last layer" if isinstance(logits, Tensor) else "return them alone, or named `logits`"
+            if isinstance(logits, Tensor) and logits.shape[1:] == (classes - 1,):
+                remedy += ", or number the classes from 0 if they begin at 1"
             raise ModelError(
                 f"the model must return logits (batch, classes), at least {classes} classes for these data; got "
                 f"{shape_of(logits)}: {remedy}"
