@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tiny_job import RECIPE, Notes, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 from torch import nn
 from torch.nn.functional import kl_div, log_softmax, normalize, softmax
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import bcnet
 from bcnet import BCNet, Budget
@@ -290,7 +290,8 @@ def test_inputs_of_any_form_are_the_same_inputs(tmp_path):
     np.save(tmp_path / "x.npy", x.numpy())
     np.savez(tmp_path / "x.npz", inputs=x.numpy())
     forms = [x, x.numpy(), read_inputs(str(tmp_path / "x.npy")), read_inputs(str(tmp_path / "x.npz"))]
-    forms.append(DataLoader(TensorDataset(x, torch.arange(90)), 7))
+    forms += [DataLoader(TensorDataset(x, torch.arange(90)), 7), list(x), list(x.numpy()), TensorDataset(x)]
+    forms += [Subset(list(x), range(90)), [(part,) for part in x]]
     held = [input_loaders(form).held_out[0] for form in forms]
     assert held[0].shape == (9, 1, 8, 8)
     assert all(torch.equal(part, held[0]) for part in held)
@@ -420,6 +421,34 @@ class Counted(nn.Module):
     def forward(self, x):
         self.answered += len(x)
         return self.network(x)
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = TinyNetwork()
+        self.right = TinyNetwork()
+
+    def forward(self, a, b):
+        return self.left(a) + self.right(b)
+
+
+def test_several_inputs_have_names_as_a_whole_or_item_by_item(tmp_path):
+    torch.manual_seed(0)
+    a, b = inputs(90), inputs(90).flip(0)
+    whole, items = {"a": a, "b": b.numpy()}, [{"a": x, "b": y} for x, y in zip(a, b, strict=True)]
+    first, second = (input_loaders(form).held_out[0] for form in (whole, items))
+    assert torch.equal(first["a"], second["a"])
+    assert torch.equal(first["b"], second["b"])
+    loaders = input_loaders(whole)
+    assert ImitatedBatches(loaders.training_batches(8), Teacher(Pair(), Imitation())).answers_once
+    found = search(Pair(), whole, tmp_path / "run")
+    assert found.network(a, b).shape == (90, 3)
+
+
+def test_inputs_and_labels_in_a_list_are_no_two_inputs():
+    assert input_loaders([inputs(90), torch.arange(90)]) is None
+    assert input_loaders([{"image": x, "label": 0} for x in inputs(90)]) is None
 
 
 @pytest.mark.parametrize("layout", [True, False])

@@ -1,8 +1,8 @@
-"""Inputs without labels: tensors, arrays, loaders, an array file, or a folder of images or sounds."""
+"""Inputs without labels: tensors, arrays, data sets, loaders, an array file, or a folder of images or sounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bcnet.data.conversion import in_words, split_dict
 from bcnet.data.decoding import decode_all, resizing_to
 from bcnet.data.folders import files_of_images, is_much
 from bcnet.data.images import IMAGENET, Normaliser
+from bcnet.data.items import is_pair_of_arrays
 from bcnet.data.loaders import Loaders, loaders_of
 from bcnet.data.sounds import Framing, files_of_sounds, read_frames
 from bcnet.errors import DataError
-from bcnet.pytree import Pytree, concat_batches, count
+from bcnet.pytree import Pytree, concat_batches, count, map_tensors, slice_batch
 
 _BATCH = 64
 _HELD_OUT = 10  # one part of this many scores candidates, another is the test
@@ -34,12 +35,29 @@ PIXELS = {
 """Conversions of an image's bytes to floats: mean and standard deviation of three channels in [0, 1]."""
 
 
-class Inputs(TensorDataset):
+class Inputs(Dataset[tuple[Pytree, Tensor]]):
     """Fixed inputs, each with its index as target, which looks up the original's outputs."""
 
-    def __init__(self, inputs: Tensor) -> None:
+    def __init__(self, inputs: Pytree) -> None:
+        self._inputs = inputs
         # float64, since integers would be taken for labels
-        super().__init__(inputs, torch.arange(len(inputs), dtype=torch.float64))
+        self._targets = torch.arange(count(inputs), dtype=torch.float64)
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    def __getitem__(self, index: int) -> tuple[Pytree, Tensor]:
+        return slice_batch(self._inputs, index), self._targets[index]
+
+    def loader(self, size: int, **options: Any) -> DataLoader[Any]:
+        """Return a loader of batches of `size` inputs with their targets; `options` are torch's."""
+        return DataLoader(self, size, collate_fn=_collate, **options)
+
+
+def _collate(items: Sequence[tuple[Pytree, Tensor]]) -> tuple[Pytree, Tensor]:
+    """Return a batch of inputs as tuple or dict, where torch's own function makes a list of a tuple."""
+    inputs, targets = zip(*items, strict=True)
+    return concat_batches([map_tensors(lambda tensor: tensor[None], one) for one in inputs]), torch.stack(targets)
 
 
 class Pictures(Inputs):
@@ -49,8 +67,9 @@ class Pictures(Inputs):
         super().__init__(pixels)
         self._normaliser = normaliser
 
-    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
-        pixels, target = (tensor[index] for tensor in self.tensors)
+    def __getitem__(self, index: int) -> tuple[Pytree, Tensor]:
+        pixels, target = super().__getitem__(index)
+        assert isinstance(pixels, Tensor), "images are one tensor"
         return self._normaliser(pixels[None])[0], target
 
 
@@ -116,10 +135,11 @@ def _load_sounds(folder: Path, framing: Framing) -> Loaders:
 
 
 def input_loaders(data: Any) -> Loaders | None:
-    """Return loaders of inputs without labels: a tensor, an array, one loader, or three; None for other data.
+    """Return loaders of inputs without labels: tensors, arrays, a data set, one loader or three; None for other data.
 
-    Inputs given as a whole are split, in an order drawn from a fixed seed, into a tenth to score candidates, a tenth to
-    test, and the rest to train, in batches of 64 or fewer. Three loaders are used unchanged.
+    Several tensors are in a dict by name. Inputs given as a whole are split, in an order drawn from a fixed seed, into
+    a tenth to score candidates, a tenth to test, and the rest to train, in batches of 64 or fewer. Three loaders are
+    used unchanged.
 
     Raises:
         DataError: fewer than 40 inputs as a whole, a loader that shuffles, or another number of loaders.
@@ -134,9 +154,42 @@ def input_loaders(data: Any) -> Loaders | None:
             raise DataError("a loader of inputs gives them in one order; got one that shuffles: give shuffle=False")
         batches = [_inputs_of(batch) for batch in data]
         return _cut(concat_batches(batches)) if batches else None
-    if isinstance(data, np.ndarray):
-        data = _tensor_of(data)
-    return _cut(data) if isinstance(data, Tensor) else None
+    if _are_named_inputs(data):
+        return _cut({name: _as_tensor(part) for name, part in data.items()})
+    if _holds_inputs(data):
+        items = [_inputs_of(data[number]) for number in range(len(data))]
+        return _cut(concat_batches([_rows_of_one(item) for item in items]))
+    return _cut(_as_tensor(data)) if isinstance(data, np.ndarray | Tensor) else None
+
+
+def _are_named_inputs(data: Any) -> bool:
+    """Return whether `data` are several inputs by name, as tensors or arrays of equal lengths."""
+    parts = [*data.values()] if isinstance(data, Mapping) else []
+    return bool(parts) and all(isinstance(p, np.ndarray | Tensor) for p in parts) and len(set(map(len, parts))) == 1
+
+
+def _holds_inputs(data: Any) -> bool:
+    """Return whether `data` is a data set or list of inputs alone: tensors, arrays, or dicts or tuples of them."""
+    if not isinstance(data, list | Dataset) or not isinstance(data, Sized) or not hasattr(data, "__getitem__"):
+        return False
+    if is_pair_of_arrays(data):  # a list of inputs and labels
+        return False
+    item = data[0] if len(data) else None
+    if isinstance(item, Mapping):
+        return not split_dict(item)[1] and all(isinstance(part, np.ndarray | Tensor) for part in item.values())
+    if isinstance(item, tuple | list):
+        return len(item) == 1 and isinstance(item[0], np.ndarray | Tensor)  # of two, one may be a target
+    return isinstance(item, np.ndarray | Tensor) and (item.ndim > 0)
+
+
+def _rows_of_one(item: Any) -> Pytree:
+    if isinstance(item, Mapping):
+        return {name: _as_tensor(part)[None] for name, part in item.items()}
+    return _as_tensor(item)[None]
+
+
+def _as_tensor(part: Any) -> Tensor:
+    return _tensor_of(part) if isinstance(part, np.ndarray) else part
 
 
 def _tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
@@ -150,20 +203,18 @@ def _check_enough(total: int, of: str = "", least: int = _FEWEST) -> None:
         )
 
 
-def _cut(inputs: Pytree, make: Callable[[Tensor], Inputs] = Inputs, *, shuffled: bool = True) -> Loaders:
+def _cut(inputs: Pytree, make: Callable[[Any], Inputs] = Inputs, *, shuffled: bool = True) -> Loaders:
     total = count(inputs)
     _check_enough(total)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)) if shuffled else torch.arange(total)
     held = total // _HELD_OUT
     parts = (order[2 * held :], order[:held], order[held : 2 * held])
     size = min(_BATCH, len(parts[0]) // 4)
-    if not isinstance(inputs, Tensor):
-        raise DataError("inputs of several tensors come as three loaders, (train, validation, test)")
-    train, validation, test = (make(inputs[part]) for part in parts)
+    train, validation, test = (make(slice_batch(inputs, part)) for part in parts)
     return Loaders(
-        DataLoader(train, size, shuffle=True, drop_last=len(parts[0]) % size == 1, generator=torch.Generator()),
-        DataLoader(validation, size),
-        DataLoader(test, size),
+        train.loader(size, shuffle=True, drop_last=len(parts[0]) % size == 1, generator=torch.Generator()),
+        validation.loader(size),
+        test.loader(size),
         name="inputs",
     )
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from bcnet.data import Batch
 from bcnet.data.loaders import LoaderBatches
@@ -103,7 +102,7 @@ class ImitatedBatches:
         """Iterate over the inputs as in training batches, a few at a time."""
         assert isinstance(self.batches, LoaderBatches)
         generator = torch.Generator()  # a loader always draws a seed for its workers
-        return map(self.batches.laid_out, (x for x, _ in DataLoader(inputs, size, generator=generator)))
+        return map(self.batches.laid_out, (x for x, _ in inputs.loader(size, generator=generator)))
 
 
 def imitated_parts(parts: Parts, original: nn.Module, task: Imitation) -> Parts:
