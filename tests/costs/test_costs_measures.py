@@ -16,6 +16,7 @@ from bcnet.costs import MACS, PARAMS, Cost
 from bcnet.prior import learn_prior, prior_of_errors, solve
 from bcnet.prior.expected_cost import ExpectedCost
 from bcnet.report.evidence import read_evidence
+from bcnet.run.status import read_status
 from bcnet.testing import toy_space
 
 
@@ -147,7 +148,7 @@ def test_a_run_with_a_measure_of_ones_own_from_end_to_end(tmp_path):
         rows = connection.execute("SELECT others FROM evaluations").fetchall()
     connection.close()
     assert all(json.loads(others)["weighted"] <= limit for (others,) in rows)
-    status = bcnet.run.status.read_status(tmp_path / "run")
+    status = read_status(tmp_path / "run")
     assert status.state == "finished"
     assert status.best is not None
     evidence = read_evidence(tmp_path / "run")

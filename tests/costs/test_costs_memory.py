@@ -15,6 +15,7 @@ from bcnet.costs import MEMORY, SIZE, Memory, Size, measure_called, measure_name
 from bcnet.errors import BudgetError
 from bcnet.models import create
 from bcnet.prior.expected_cost import expected_costs
+from bcnet.run.status import read_status
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
@@ -280,4 +281,4 @@ def test_a_search_under_bytes_from_end_to_end(tmp_path):
     again = tiny_search(tmp_path, budget=bcnet.Budget(memory=0.6, size="2 KiB"))
     assert again.result.networks == networks
     assert bcnet.Run.open(tmp_path).networks["searched"].cost["size"] == networks["searched"].others["size"]
-    assert bcnet.run.status.read_status(tmp_path).best is not None
+    assert read_status(tmp_path).best is not None

@@ -70,6 +70,27 @@ def test_raw_images_without_a_test_are_normalised_by_us(name) -> None:
     assert data.notes[0].startswith("There are no test data: a fixed fifth")
 
 
+@pytest.mark.parametrize("form", [list, np.array, lambda words: np.array(words, dtype=object)])
+@pytest.mark.parametrize("inputs", [NUMBERS, BYTES.numpy()])
+def test_words_as_labels_are_numbered_alphabetically(form, inputs) -> None:
+    words = [("cat", "ant", "bee")[label] for label in LABELS.tolist()]
+    parts = {"train": (inputs[:40], form(words[:40])), "test": (inputs[40:], form(words[40:]))}
+    for data in (given_data(parts, None), given_data((inputs, form(words)), None)):
+        assert tuple(data.class_names) == ("ant", "bee", "cat")
+    tested = given_data(parts, None)
+    labels = tested.test.labels if isinstance(tested, DataSet) else torch.cat([y for _, y in tested.test])
+    assert labels.tolist() == [("ant", "bee", "cat").index(word) for word in words[40:]]
+    with pytest.raises(DataError, match="all images are of the classes of training; got 'dog'"):
+        given_data({**parts, "test": (inputs[40:], form(["dog"] * 20))}, None)
+
+
+@pytest.mark.parametrize(("count", "classes"), [(20, 4), (60, 20), (100, 20), (100, 50)])
+def test_a_few_images_of_each_class_are_enough(count, classes) -> None:
+    data = given_data((torch.randn(count, 3, 8, 8), torch.arange(count) % classes), None)
+    scoring, fresh = data.split(0.5, seed=0)
+    assert {len(scoring[1]), len(fresh[1])} == {len(data.held_out[1]) // 2, -(-len(data.held_out[1]) // 2)}
+
+
 def test_pictures_of_several_sizes_are_resized() -> None:
     pictures = [(Image.new("L", (8 + i % 3, 8)), i % 3) for i in range(COUNT)]
     with pytest.raises(DataError, match=r"images have one size; got 8x8 and, .*: give image_size"):

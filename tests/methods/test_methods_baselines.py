@@ -13,6 +13,7 @@ from bcnet.errors import BudgetError, RecipeError, RunError
 from bcnet.files.documents import read_document
 from bcnet.files.tensors import read_tensors
 from bcnet.run.directory import RunDirectory
+from bcnet.run.status import read_status
 from bcnet.run.workload import open_source, prepare
 from bcnet.stages.base import Context
 from bcnet.stages.scores import network_score
@@ -59,7 +60,7 @@ def test_uniform_is_trained_once_and_ends_like_any_run(tmp_path):
     run_of = bcnet.run.finished.FinishedRun.read(tmp_path, TinyNetwork)
     for name, tensor in run_of.network("uniform").state_dict().items():
         assert torch.equal(run_of.network("searched").state_dict()[name], tensor)
-    assert bcnet.run.status.read_status(tmp_path).state == "finished"
+    assert read_status(tmp_path).state == "finished"
     page = (tmp_path / "report.html").read_text()
     assert "narrowed by one ratio under a budget of 0.5x MACs" in page
     assert not any(f'id="{part}"' in page for part in ("progress", "prior", "fairness"))

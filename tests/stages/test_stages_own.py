@@ -14,6 +14,7 @@ import bcnet
 from bcnet import Given
 from bcnet.errors import ModelError, RecipeError, RunError
 from bcnet.files.documents import read_document
+from bcnet.run.status import read_status
 from bcnet.stages.base import Context, in_order
 from bcnet.stages.plan import stages_of
 
@@ -66,8 +67,8 @@ def test_a_stage_of_ones_own_is_run_once_and_told_of(tmp_path):
     found = read_document(tmp_path / "checked.json")
     assert 0 <= found["right"] <= 1
     assert found["images"] > 0
-    assert bcnet.run.status.read_status(tmp_path).stages[-1].record.name == "checked"
-    assert bcnet.run.status.read_status(tmp_path).stages[-1].state == "finished"
+    assert read_status(tmp_path).stages[-1].record.name == "checked"
+    assert read_status(tmp_path).stages[-1].state == "finished"
     assert "checked" in read_document(tmp_path / "result.json")["seconds"]
     tiny_search(tmp_path, stages=[Checked()])
     assert Checked.runs == 1
@@ -163,7 +164,7 @@ def test_a_searcher_of_ones_own_is_the_same_object_everywhere(tmp_path):
     assert len(outcome.found.evaluations) == 5
     stored = read_document(tmp_path / "settings.json")["method"]["searcher"]
     assert stored == 'test_stages_own.Blind {"batch": 3, "evaluations": 5}'
-    assert "prior" not in [stage.record.name for stage in bcnet.run.status.read_status(tmp_path).stages]
+    assert "prior" not in [stage.record.name for stage in read_status(tmp_path).stages]
     assert (tmp_path / "report.html").exists()
 
 

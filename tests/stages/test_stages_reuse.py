@@ -11,6 +11,7 @@ import bcnet
 from bcnet import Budget
 from bcnet.errors import ModelError, RunError, WidthError
 from bcnet.run.settings import make_settings
+from bcnet.run.status import read_status
 from bcnet.stages.plan import stages_of
 from bcnet.stages.reuse import is_shared
 
@@ -58,7 +59,7 @@ def test_the_parts_make_the_same_run_as_the_whole(finished, tmp_path):
 def test_a_run_up_to_its_network_is_finished_in_part(tmp_path):
     tiny_search(tmp_path, until="network")
     assert not [*tmp_path.glob("uniform*")]
-    assert bcnet.run.status.read_status(tmp_path).state == "in part"
+    assert read_status(tmp_path).state == "in part"
 
 
 def test_another_budget_needs_no_other_supernet(finished, tmp_path):
@@ -101,7 +102,18 @@ def test_given_widths_are_trained_without_a_search(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "narrowed to given widths" in page
     assert not any(f'id="{part}"' in page for part in ("progress", "prior", "fairness"))
-    assert bcnet.run.status.read_status(tmp_path).state == "finished"
+    assert read_status(tmp_path).state == "finished"
+
+
+def test_what_a_search_returned_is_a_run_to_reuse_and_the_widths_of_another(tmp_path):
+    first = tiny_search(tmp_path / "first", budget=None, method=bcnet.Given((5, 7)), start="original")
+    recorder = Recorder()
+    again = bcnet.Given(first)
+    second = tiny_search(
+        tmp_path / "second", budget=None, method=again, start="original", reuse=first, reporter=recorder
+    )
+    assert second.widths == (5, 7)
+    assert "original" not in recorder.stages
 
 
 @pytest.mark.parametrize(("given", "trained"), [((6, 6), ["searched"]), ((3, 4), ["Uniform", "searched"])])

@@ -15,6 +15,7 @@ from torch.nn import functional
 import bcnet
 from bcnet.errors import ModelError, RecipeError, RunError, TrainingError
 from bcnet.report.evidence import read_evidence
+from bcnet.run.status import read_status
 from bcnet.searchers import accuracy_interval
 from bcnet.tasks import Classification, Measurement, distillation_loss
 from bcnet.train import Distillation
@@ -86,7 +87,7 @@ def test_what_people_read_says_what_was_measured(counted):
         assert "top-1" not in text.lower()
     network = read_evidence(counted.run_dir).networks["searched"]
     assert network.low < network.value == value < network.high
-    status = bcnet.run.status.read_status(counted.run_dir)
+    status = read_status(counted.run_dir)
     assert status.result["searched"]["test"]["mae"] == value
 
 

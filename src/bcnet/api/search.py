@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ def search(
     teacher: nn.Module | None = None,
     seed: int = 0,
     until: Until | None = None,
-    reuse: Sequence[str | Path] | str | Path = (),
+    reuse: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] = (),
     stages: Sequence[Stage] = (),
     options: RunOptions | Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
@@ -149,7 +150,7 @@ def search(
             reporter=Together(*([reporter] if reporter is not None else []), *console),
             checkpoint_seconds=checkpoint_seconds,
             until=stages_until(settings, until),
-            take_from=others([reuse] if isinstance(reuse, (str, Path)) else reuse, path),
+            take_from=others([reuse] if isinstance(reuse, (str, os.PathLike)) else reuse, path),
             own=stages,
         )
     outcome = finish(outcome, model, workload.space) if until is None else report_outcome(outcome)

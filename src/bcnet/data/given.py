@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from bcnet.data.images import DataSet
 from bcnet.data.items import data_set_of, hold_out_items, is_pair_of_arrays, take_items, take_loaders
 from bcnet.data.loaders import Loaders, loaders_of
-from bcnet.data.splits import usual_parts
+from bcnet.data.splits import number_classes, usual_parts
 from bcnet.data.tables import is_table, load_tables
 from bcnet.errors import DataError
 
@@ -37,7 +39,8 @@ def given_data(data: Any, image_size: int | None) -> DataSet | Loaders:
         parts = _parts_of(data)
         if all(map(is_table, parts.values())):
             return load_tables(parts, image_size)
-        found = _take([*parts.values()], image_size)
+        names, parts = _number_words(parts)
+        found = _take([*parts.values()], image_size, names)
     if image_size is not None and found.image_shape[1:] != (image_size, image_size):
         raise DataError(
             f"image_size is for raw images, which are resized here; got {image_size} with inputs of "
@@ -69,17 +72,31 @@ def _parts_of(data: Any) -> dict[str, Any]:
     return dict(zip(("train", "test") if len(data) == 2 else ("train", "validation", "test"), data, strict=True))
 
 
-def _take(parts: Sequence[Any], image_size: int | None) -> DataSet | Loaders:
+def _number_words(parts: dict[str, Any]) -> tuple[Sequence[str] | None, dict[str, Any]]:
+    """Return the parts with words as labels of arrays replaced by class numbers, and the words in their order."""
+    words = {
+        "training" if name == "train" else name: np.asarray(part[1]).tolist()
+        for name, part in parts.items()
+        if is_pair_of_arrays(part) and not isinstance(part[1], torch.Tensor) and np.asarray(part[1]).dtype.kind in "UO"
+    }
+    if len(words) < len(parts):
+        return None, parts
+    names, numbers = number_classes(words, "the given data")
+    numbered = zip(parts, parts.values(), numbers.values(), strict=True)
+    return names, {name: (part[0], labels) for name, part, labels in numbered}
+
+
+def _take(parts: Sequence[Any], image_size: int | None, class_names: Sequence[str] | None = None) -> DataSet | Loaders:
     if len(parts) == 1:
         train, test, note = hold_out_items(parts[0])
-        found = _take((train, test), image_size)
+        found = _take((train, test), image_size, class_names)
         return dataclasses.replace(found, notes=(note, *found.notes))
     if any(isinstance(part, DataLoader) for part in parts):
         if len(parts) == 2 and isinstance(parts[0], DataLoader):
             return take_loaders(parts[0], parts[1])
         return loaders_of(parts)
     parts = [data_set_of(part) for part in parts]
-    names = _class_names(parts[0])
+    names = class_names or _class_names(parts[0])
     items = take_items(parts, names)
     if items is not None:
         return items

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subse
 
 from bcnet.data.conversion import LABEL_COLUMNS, are_images, channel_axis, split_dict
 from bcnet.data.loaders import LoaderBatches, Loaders
-from bcnet.data.splits import stratified_mask
+from bcnet.data.splits import strata, stratified_mask
 from bcnet.errors import DataError
 
 _HELD_OUT = 0.2  # share of the training items held out without validation data, as for images
@@ -100,12 +100,12 @@ def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -
 
 
 def is_pair_of_arrays(part: Any) -> bool:
-    """Return whether `part` is inputs and targets as two arrays; targets may be a list of numbers."""
+    """Return whether `part` is inputs and targets as two arrays; targets may be a list of numbers or of words."""
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         return False
     inputs, targets = part
-    numbers = isinstance(targets, list) and all(isinstance(target, (int, float)) for target in targets)
-    return isinstance(inputs, (Tensor, np.ndarray)) and (isinstance(targets, (Tensor, np.ndarray)) or numbers)
+    plain = isinstance(targets, list) and all(isinstance(target, (int, float, str)) for target in targets)
+    return isinstance(inputs, (Tensor, np.ndarray)) and (isinstance(targets, (Tensor, np.ndarray)) or plain)
 
 
 def hold_out_items(data: Any) -> tuple[Any, Any, str]:
@@ -271,10 +271,7 @@ def _hold_out(train: Any, test: Any, labels: Tensor | None) -> tuple[Any, Any, t
 
 def _held_out(labels: Tensor | None, count: int) -> Tensor:
     """Return the mask of held-out items, balanced by class if there are class numbers."""
-    kinds = torch.zeros(count, dtype=torch.int64)  # one class
-    if labels is not None and 2 * len(set(labels.tolist())) <= count:
-        kinds = labels
-    return stratified_mask(kinds, _HELD_OUT, seed=0)
+    return stratified_mask(strata(labels, count), _HELD_OUT, seed=0)
 
 
 def _prepared_as(train: Any, test: Any) -> tuple[Any, bool]:

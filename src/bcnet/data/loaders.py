@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 from bcnet.data.batches import Batch
 from bcnet.data.conversion import LABEL_COLUMNS, split_dict
 from bcnet.data.images import Normaliser
-from bcnet.data.splits import stratified_mask
+from bcnet.data.splits import strata, stratified_mask
 from bcnet.errors import BCNetError, DataError
 from bcnet.pytree import Pytree, by_name, channels_last, concat_batches, contiguous, count, slice_batch, tensors
 
@@ -160,8 +160,7 @@ class Loaders:
     def split(self, fresh_share: float, seed: int) -> tuple[Held, Held]:
         """Split the validation images into those that score, and a `fresh_share` that scores the best again."""
         images, labels = self.held_out
-        kinds = labels if _are_labels(labels) else torch.zeros(count(labels), dtype=torch.int64)  # one class
-        fresh = stratified_mask(kinds, fresh_share, seed)
+        fresh = stratified_mask(strata(labels if _are_labels(labels) else None, count(labels)), fresh_share, seed)
         scoring, again = ((slice_batch(images, part), slice_batch(labels, part)) for part in (~fresh, fresh))
         return scoring, again
 

@@ -172,6 +172,13 @@ def stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.T
     return mask
 
 
+def strata(labels: torch.Tensor | None, count: int) -> torch.Tensor:
+    """Return the classes to balance a held-out part by, int64 `(count,)`; a single one without two images per class."""
+    if labels is not None and 2 * len(set(labels.tolist())) <= count:
+        return labels
+    return torch.zeros(count, dtype=torch.int64)
+
+
 def _quotas(counts: list[int], fraction: float) -> list[int]:
     """Return the number of held-out images per class.
 

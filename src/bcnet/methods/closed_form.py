@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -61,7 +62,7 @@ class Given(Method):
     @field_validator("values", mode="before")
     @classmethod
     def _as_text(cls, value: object) -> object:
-        return str(value) if hasattr(value, "__fspath__") else value
+        return os.fspath(value) if isinstance(value, os.PathLike) else value
 
     @property
     def usual_start(self) -> Start:

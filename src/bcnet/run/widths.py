@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def resolve_widths(given: WidthsLike, space: WidthSpace, model: nn.Module, name:
     """
     if isinstance(given, Mapping):
         found = _by_group(given, space, "widths by group")
-    elif isinstance(given, (str, Path)):
+    elif isinstance(given, (str, os.PathLike)):
         found = _from_text(str(given), space, model, name)
     else:
         found = tuple(given)

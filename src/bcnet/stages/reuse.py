@@ -7,12 +7,13 @@ settings alone and its result is the same as without reuse.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from bcnet.errors import RunError
 from bcnet.run import names
-from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.directory import RunDirectory, read_settings, run_path
 from bcnet.run.settings import Settings
 from bcnet.run.subject import subject_of
 from bcnet.stages.base import Context, Stage
@@ -34,13 +35,13 @@ def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
     return all(a.get(key) == b.get(key) for key in {*a, *b} if key.startswith(read) and key != "data")
 
 
-def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
+def others(runs: Sequence[str | os.PathLike[str]], run_dir: Path) -> list[Path]:
     """Return the directories among `runs` other than `run_dir`.
 
     Raises:
         RunError: one is not a run directory.
     """
-    paths = [Path(run) for run in runs]
+    paths = [run_path(run) for run in runs]
     for path in paths:
         read_settings(path)
     return [path for path in paths if path.resolve() != run_dir.resolve()]
