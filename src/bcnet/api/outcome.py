@@ -115,6 +115,8 @@ def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
         finding = ["supernet", "prior"]
     trains = until == "network"
     stages = [*finding, *(["searched"] if trains else [])]
+    # The original is trained first if anything that `until` asks for depends on it: as a teacher, as the start of
+    # candidates, or as the start of a supernet.
     learns = trains and settings.training.distillation is not None and settings.teacher is None
     starts = (trains or method.trains_candidates) and settings.start == "original"
     inherits = method.inherits and settings.start != "pretrained"

@@ -74,6 +74,7 @@ def resolve(
     Raises:
         BCNetError: an argument that `search` would refuse.
     """
+    # Cheap mistakes are found first: data and model take seconds to minutes to open.
     path = run_path(run_dir)
     world = world or ProcessGroup()
     world.on_rank_zero(lambda: check_usable(path))
@@ -99,6 +100,7 @@ def resolve(
         task=aim,
         own_weights=start == "pretrained",
     )
+    # A run knows its data by content. If they have moved, the run keeps the name that it started with.
     source = _by_its_first_place(source, path)
     if pretrained is None and spaced.widen > 1:
         source = _without_weights(source)
@@ -122,7 +124,9 @@ def resolve(
         space=spaced,
         options=make_section(RunOptions, options, "options").model_copy(update={"processes": world.size}),
     )
+    # Multiples that suit a device depend on the latency model, and the traced space on the multiples.
     settings = _with_multiples(settings, source, budget, path)
+    # Tracing takes seconds and not every refusal needs it, so it happens at the first use, once.
     traced = cache(lambda: trace(source.model, source.example(), settings))
     settings, limit = _complete_method(settings, source, budget, traced)
     _check(source, settings)

@@ -29,6 +29,7 @@ def read_run_file(path: Path) -> dict[str, Any]:
 
     try:
         with path.open(encoding="utf-8") as file:
+            # The file may be anything, such as a data set given by mistake, so only its beginning is read.
             document = parse_yaml(file.read(_MOST))
     except (OSError, ValueError) as error:
         raise RecipeError(f"a run file is YAML that --print-settings writes; {path} cannot be read: {error}") from None

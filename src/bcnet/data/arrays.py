@@ -77,6 +77,7 @@ def _splits_of(names: list[str], place: str) -> tuple[dict[str, tuple[str, str]]
         if len(kinds) != 1:
             unread.append(name)
             continue
+        # What remains of "train_images" or "x_test" without the word for images or labels is the split.
         split = "_".join(word for word in words if word.lower() not in _KINDS) or "train"
         if kinds[0] in found[split]:
             raise DataError(f"npz:PATH takes {_EXPECTED}; got two of {kinds[0]}, {found[split][kinds[0]]} and {name}")

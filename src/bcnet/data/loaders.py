@@ -337,6 +337,7 @@ def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:
         raise DataError(f"{rule}; got {type(batch).__name__}: give it a collate_fn that makes such pairs")
     x, y = (_nest(value, rule) for value in batch)
     inputs = tensors(x)
+    # A single input has features; one of several may be a number for each item.
     least = 2 if len(inputs) == 1 else 1
     if any(t.ndim < least or not _is_input(t) for t in inputs) or any(t.ndim < 1 for t in tensors(y)):
         raise DataError(f"{rule}; got {_describe(x)} and {_describe(y)}: ToTensor makes floats of images")

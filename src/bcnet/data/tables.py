@@ -102,6 +102,8 @@ def _read_splits(path: Path) -> dict[str, list[_Row]]:
 def _read_rows(path: Path) -> dict[str, list[_Row]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
+            # Spreadsheets write semicolons or tabs: the delimiter is the character that is most frequent in the
+            # heading.
             first = stream.readline()
             stream.seek(0)
             table = csv.DictReader(stream, delimiter=max(",;\t", key=first.count))

@@ -68,6 +68,7 @@ def map_side_by_side(function: Callable[[_T], _R], items: Iterable[_T], *, proce
                         raise rebuilt_error(*outcome["failure"])
                     done += 1
                     yield outcome["value"]
+        # A copy that hangs would block the run forever; what it left is computed here, one call after the other.
         except _SilentError:
             yield from map(function, some[done:])
 
@@ -169,11 +170,13 @@ def _in_order(copies: dict[int, int], count: int) -> Iterator[dict[str, Any]]:
             selector.register(reader, selectors.EVENT_READ)
         for place in range(count):
             while place not in known:
+                # All pipes are closed, yet results are missing: the copies have died.
                 if not selector.get_map():
                     raise ProcessError(
                         f"{len(copies)} processes that train candidates ended without a word, as they do where memory "
                         "is short: train fewer at once (--at-once 1); what was scored is kept"
                     )
+                # A long candidate is silent but computes; a copy that deadlocked after the fork does neither.
                 before = _seconds_computed(copies.values())
                 ready = selector.select(_SILENCE)
                 if not ready and _seconds_computed(copies.values()) - before < _IDLE * _SILENCE:
@@ -183,6 +186,7 @@ def _in_order(copies: dict[int, int], count: int) -> Iterator[dict[str, Any]]:
                     content = os.read(reader, 2**16)
                     if not content:
                         selector.unregister(reader)
+                    # A read ends anywhere, so the rest after the last line break waits for the next one.
                     *lines, received[reader] = (received[reader] + content).split(b"\n")
                     known.update(json.loads(line) for line in lines)
             yield known.pop(place)

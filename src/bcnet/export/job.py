@@ -139,6 +139,7 @@ def export_run(
     if takes_bytes or resizes:
         taken = "bytes"
     chosen = _format(format, taken, threads, batch, opset, open_size=open_size, resizes=resizes)
+    # Phone engines plan their memory for one batch size, so an open one costs them time and memory.
     if batch is None and not chosen.opens_batch:
         batch = 1
     finished = FinishedRun.read(run, factory)
@@ -158,6 +159,7 @@ def export_run(
             for which in _COMPARED
         }
 
+    # Code that uses the batch size as a number cannot be exported with an open batch; then the file takes one input.
     fixed_batch = ""
     try:
         content = write("size" if open_size else "batch" if batch is None else "nothing")
@@ -166,6 +168,7 @@ def export_run(
             raise
         batch, fixed_batch = 1, error.reason
         content = write("nothing")
+    # From here on the file exists in memory only: it is written after its outputs agree with PyTorch's.
     batches = _BATCHES if batch is None else (batch,)
     runners = {which: chosen.runner(content[which], inputs.network(which), threads) for which in _COMPARED}
     if real is None:

@@ -151,6 +151,7 @@ def latency_from(
     if apart > measure.BUSY:
         raise too_busy(apart)
     networks = []
+    # A network may have several lines, from repeated runs of the script.
     for widths, rows in found.items():
         nanoseconds, noise = (float(np.median(column)) for column in zip(*rows, strict=True))
         networks.append(TimedNetwork(widths, nanoseconds, noise))

@@ -82,6 +82,7 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
     layers = [layer for layer in space.layers if layer.macs.terms]
     full = np.array([space.original_widths])
     positions = {layer.name: max(1, round(layer.positions(full))) for layer in layers}
+    # Layers on maps of equal area run at a similar speed per multiply-add; depthwise convolutions are slower.
     areas = [(positions[layer.name], _dense(layer)) for layer in layers]
     found: dict[str, list[Feature]] = {"macs": [tuple(_part(1, layer.macs) for layer in layers)]}
     every: list[Feature] = []
@@ -94,6 +95,8 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
         found[f"kinds in {block}"] = [*_shared_features(work, [dense for _, dense in areas]), made, weights]
         found[f"areas in {block}"] = by_area
         found[f"areas and both in {block}"] = [*by_area, *found["macs"]]
+        # Engines mix kernels, so that one form takes the features of all block sizes at once; the fit keeps few of
+        # them.
         every += by_area
     found[f"areas in {', '.join(map(str, BLOCKS))}"] = every
     more = {f", and inputs misaligned to {a}": _misalignment_features(space, layers, a) for a in ALIGNMENTS}
@@ -198,6 +201,7 @@ def multiples(space: WidthSpace, model: LatencyModel) -> dict[str, int]:
             touching = {scope: c for scope, c in term.polynomial.terms.items() if number in scope}
             if touching:
                 spent[term.block] += float(Term(term.coefficient, term.block, Polynomial(touching))(full)[0])
+        # Of blocks with equal times the smaller one, which leaves more choices.
         most = max(least, max(BLOCKS, key=lambda block: (spent[block], -block)))
         found[group.name] = max(block for block in BLOCKS if block == 1 or block <= min(most, group.max_width // 2))
     return found

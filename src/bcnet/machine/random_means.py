@@ -40,6 +40,7 @@ class _Means(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        # Dropout scales what it keeps, so its mean is its input; a Bernoulli mask's mean is its probability.
         options = dict(kwargs or {})
         if func in _DROPOUTS:
             return args[0] if args else options["input"]

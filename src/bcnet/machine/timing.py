@@ -58,6 +58,7 @@ def in_turns(
         turning = names[fixed:]
         shift %= max(1, len(turning))
         seconds = {}
+        # A thing that always follows the same neighbour would inherit its warm or cold caches.
         for name in (*names[:fixed], *turning[shift:], *turning[:shift]):
             prepare, call = things[name]
             prepare()

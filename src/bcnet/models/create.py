@@ -99,6 +99,7 @@ def create(
     height, width = (image_size, image_size) if image_size is not None else usual[1:]
     channels = in_channels if in_channels is not None else usual[0]
     settings = {"num_classes": num_classes, "in_channels": in_channels}
+    # timm has its own name for the number of input channels.
     if package == "timm" and colon:
         settings["in_chans"] = settings.pop("in_channels")
     given = {key: value for key, value in settings.items() if value is not None and _accepts(factory, key)}

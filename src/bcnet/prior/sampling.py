@@ -64,5 +64,6 @@ def sample_population(rows: Rows, problem: Problem, count: int, rng: np.random.G
         if len(found) >= count:
             break
     kept = list(found)[:count]
+    # A concentrated prior has too few distinct candidates; random ones near the budget fill the population.
     more = problem.fill(count - len(kept), found, rng) if len(kept) < count else []
     return PriorSample((*kept, *more), within, duplicates, len(more), count)

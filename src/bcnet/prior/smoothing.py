@@ -52,7 +52,9 @@ class Smoothed:
             change = 0.0
             for g, error in enumerate(self._errors):
                 slopes = zip(self._direction, self._costs, strict=True)
+                # A Gibbs distribution of each group, given the others: coordinate descent on the free energy.
                 energy = error + multiplier * sum(d * cost.gradient(rows, g) for d, cost in slopes)
+                # Subtracting the minimum leaves the distribution unchanged and keeps exp from overflowing.
                 weights = np.exp(-(energy - energy.min()) / temperature)
                 row = weights / weights.sum()
                 change = max(change, float(np.abs(row - rows[g]).max()))

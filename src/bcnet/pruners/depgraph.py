@@ -99,6 +99,7 @@ def _kept_channels(model: nn.Module, space: WidthSpace, example: Pytree, history
 
     The history is repeated on a network with weights `W[i, j, ...] = i * 2^26 + j`, which identify the kept channels.
     """
+    # The pruner reports indices in its own order of steps; numbered weights show what is left at the end.
     numbered = copy.deepcopy(model)
     pruner = _attempt(lambda: _pruner(numbered, space, example), numbered)
     for parameter in dict.fromkeys(numbered.parameters()):
@@ -113,6 +114,7 @@ def _kept_channels(model: nn.Module, space: WidthSpace, example: Pytree, history
             segment = dim[0]
             if len(dim) == 1 and segment.group is not None and isinstance(left[name], nn.Parameter):
                 numbers = left[name].detach().movedim(d, 0).reshape(left[name].shape[d], -1)[:, 0].long()
+                # Dimension 0 is in the high digits of a weight's number, dimension 1 in the low ones.
                 elements = numbers % _APART if d else numbers // _APART
                 kept.setdefault(segment.group, tuple(sorted({int(e) // segment.per_channel for e in elements})))
     return tuple(kept[g] for g in range(len(space.groups)))

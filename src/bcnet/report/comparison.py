@@ -194,6 +194,7 @@ def _widths(runs: Runs) -> list[Section]:
     """Return charts of kept ratios side by side, if the runs have the same groups."""
     known = [(name, e, e.best) for name, e in runs if e.space is not None and e.best is not None]
     spaces = [e.space for _, e, _ in known if e.space is not None]
+    # Ratios of different networks have nothing in common, so the chart needs equal groups.
     groups = {tuple(zip((g.name for g in s.groups), s.original_widths, strict=True)) for s in spaces}
     if len(known) < 2 or len(groups) != 1:
         return []

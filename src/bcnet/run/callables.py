@@ -137,6 +137,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if isinstance(value, (list, tuple, set, frozenset)):
+        # The order of a set differs between processes, and the text has to be the same in all.
         items = [_plain(item) for item in value]
         return items if isinstance(value, (list, tuple)) else sorted(items, key=repr)
     if isinstance(value, Mapping):

@@ -38,10 +38,12 @@ def load_pretrained(model: nn.Module, weights: Weights, *, whole: bool = False) 
     for name in tensors:
         if name not in own:
             raise ModelError(f"{rule}; {type(model).__name__} has no tensor {name!r}: take the file of this network")
+    # Files of older versions of torch have no counters of batches; they do not affect inference.
     missing = sorted(name for name in own if name not in tensors and not name.endswith("num_batches_tracked"))
     if missing:
         raise ModelError(f"{rule}; there is none named {missing[0]!r}: take the file of this network")
     fitting = {name: tensor for name, tensor in tensors.items() if tensor.shape == own[name].shape}
+    # A last layer for other classes is usual; if most shapes differ, it is another network.
     if 2 * len(fitting) < len(tensors):
         raise ModelError(f"{rule}; {len(tensors) - len(fitting)} of {len(tensors)} tensors have another shape")
     for name, tensor in fitting.items():
@@ -67,6 +69,7 @@ def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping
     Training checkpoints hold them in a nested dict. Wrappers (`DataParallel`, `torch.compile`, Lightning) prefix every
     name. FLOP counters leave counters behind.
     """
+    # A checkpoint of a training holds the state dict beside the optimizer's and others.
     inner = [
         value for value in found.values() if isinstance(value, Mapping) and set(own) & set(_strip_prefixes(own, value))
     ]

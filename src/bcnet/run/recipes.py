@@ -39,6 +39,7 @@ def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[R
             other = changes["epochs"]
             raise RecipeError(f"epochs are given once; got epochs={epochs} and training's {other}: leave one out")
         changes["epochs"] = epochs
+    # A recipe is complete, so its changes are checked now; the default one is known when the data are.
     if recipe is not None:
         return recipe.with_changes(changes), {}
     if changes:

@@ -93,6 +93,7 @@ def gain_text(result: RunResult) -> str:
     metric = result.headline
     one, other = (result.value(name) for name in ("searched", "uniform"))
     intervals = (result.networks[name].measurement.interval(metric) for name in ("searched", "uniform"))
+    # Both networks see the same images, but their errors are treated as independent, which overstates chance.
     left_to_chance = chance(*((value, *ends) for value, ends in zip((one, other), intervals, strict=True)))
     unit = "points" if metric.unit == "%" else metric.unit
     by = f"{abs(one - other):.{metric.digits}f} {unit}".rstrip()

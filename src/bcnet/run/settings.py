@@ -248,6 +248,7 @@ class Settings(Section):
         Raises:
             RecipeError: torch does not have the device here, or it cannot compute in the precision.
         """
+        # A resumed run keeps what it chose before, even on another machine, so that its numbers stay the same.
         mine = self.options
         before = mine if stored is None else stored.options
         device = mine.device or before.device or best_device()

@@ -110,6 +110,8 @@ class Greedy(Searcher):
             scores = yield problem.widths(narrower)
             left -= len(narrower)
             ranking = np.argsort(-np.array(scores), kind="stable")
+            # If the evaluations run out, groups are narrowed further in the order in which it cost least in the last
+            # round.
             order = [int(np.flatnonzero(narrower[i] != current)[0]) for i in ranking]
             current = narrower[ranking[0]]
         yield problem.widths(current[None])

@@ -131,6 +131,7 @@ def _hypervolumes(
 ) -> tuple[float, ...]:
     macs = problem.budget.macs if problem.budget.macs is not None else problem.space.cost(problem.space.full).macs
     assert isinstance(macs, int)
+    # The reference point comes from the first generation, so that figures of later ones are comparable.
     lowest = min(c.score for c in evaluations[: generation_ends[0]])
     front: tuple[Candidate, ...] = ()
     figures: list[float] = []

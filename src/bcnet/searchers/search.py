@@ -118,6 +118,7 @@ def _drive(generations: Proposals, evaluator: Evaluator) -> list[int]:
     idle = 0
     try:
         candidates = next(generations)
+        # A searcher that proposes known candidates only would never reach its limit.
         while idle < _IDLE_GENERATIONS:
             before = len(evaluator.evaluations)
             scores = evaluator.evaluate(candidates)
@@ -174,6 +175,8 @@ class Evaluator:
         Raises:
             SearchError: a candidate over budget, or a score that raised or is not a finite number.
         """
+        # Stored scores are replayed at their place in the order, so that a resumed search proposes the same
+        # candidates.
         fresh = [w for w in dict.fromkeys(candidates) if w not in self._known]
         within_limit = fresh[: self._limit - len(self.evaluations)]
         unknown = [w for w in within_limit if w not in self._stored]

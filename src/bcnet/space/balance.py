@@ -168,6 +168,7 @@ def _filled_up(space: WidthSpace, widths: Widths, layers: Sequence[tuple[float, 
     current = list(widths)
     while True:
         here = int(space.cost(tuple(current)).macs)
+        # The objective's gradient in log width: what widening a group by one step gains, to first order.
         slope = np.sum([weight * log_macs(np.log(current))[1] for weight, log_macs in layers], axis=0)
         wider = []
         for number, group in enumerate(space.groups):

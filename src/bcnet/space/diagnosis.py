@@ -147,6 +147,8 @@ def _works_without(model: nn.Module, held: Sequence[Any], run: Callable[[nn.Modu
         if not name.startswith("_") and isinstance(value, (list, dict, set)) and (id(part) in kept or id(value) in kept)
     ]
     try:
+        # The memo of `deepcopy` replaces each store by an empty one: a hook that still writes to the old one leaves
+        # it empty.
         copied = copy.deepcopy(model, {id(store): type(store)() for store in stores})
         for part in copied.modules():
             for table in _HOOKS:

@@ -128,6 +128,7 @@ class Propagation:
         """Tie all dimensions and return one of them."""
         known = [dim for dim in dims if dim is not None]
         unlabelled = len(known) < len(dims)
+        # A made dimension that meets one without channels, such as time, has no channels either.
         made = all(piece.variable in self._made for dim in known for piece in dim)
         for dim in known[1:]:
             self.unify(known[0], dim, why_fixed)

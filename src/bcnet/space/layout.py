@@ -60,6 +60,7 @@ def spans(layout: Layout, widths: Sequence[int], side: Side) -> list[tuple[int, 
     for segment in layout:
         kept = segment.length(widths)
         start = offset if side is Side.LEFT else offset + segment.size - kept
+        # Fewer runs mean fewer concatenations; one run is a view.
         if runs and sum(runs[-1]) == start:
             runs[-1] = (runs[-1][0], runs[-1][1] + kept)
         else:

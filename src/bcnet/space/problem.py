@@ -189,6 +189,7 @@ class Problem:
             found.update(dict.fromkeys(fresh))
             if len(found) >= count:
                 return list(found)[:count]
+        # Few candidates are left, which draws are unlikely to hit: list them.
         for widths in self.outward():
             if widths not in known:
                 found[widths] = None

@@ -45,6 +45,7 @@ class Solution:
         """Return the width space; `parameters` are the names to count, `batch` the traced batch size."""
         fixed = (*self._pinned_dimensions(), *self._not_run(parameters))
         if not self.groups:
+            # Nothing to search is an error whose message has to say what holds every layer.
             held = list(dict.fromkeys(dimension.reason for dimension in fixed))
             more = f"; and {len(held) - _SHOWN} other reasons" if len(held) > _SHOWN else ""
             raise TraceError(

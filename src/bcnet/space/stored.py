@@ -191,6 +191,7 @@ def _places(model: nn.Module, space: WidthSpace) -> Iterator[_Place]:
             continue
         else:
             names = tuple(vars(part))
+        # Lengths of the module's own tensors are likelier than those around it, and a telling name than either.
         layouts = _within(prefix, space)
         around = _within(prefix.rpartition(".")[0], space)
         for name in names:

@@ -242,6 +242,7 @@ def in_order(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     for name in names:
         if names.count(name) > 1:
             raise RunError(f"stages of a run have different names; got two of the name {name!r}: rename yours")
+    # The given order is kept where the needs allow it, so that progress and reports list stages as they are planned.
     waiting = list(stages)
     ordered = list[Stage]()
     while waiting:

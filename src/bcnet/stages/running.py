@@ -91,6 +91,7 @@ def _report_plan(context: Context) -> None:
             augmentation = augmentation_of(settings.training, workload.data)
             reporter.note(f"Augmentation of training images: {augmentation}; `augmentation` in the recipe changes it.")
     space = workload.space
+    # Such a run is allowed, since it compares trainings, but it is most likely a mistake.
     if workload.budget.resolve(space.reference).admits(space.cost(space.full)):
         reporter.note(f"The budget, {workload.budget}, is not binding: the full-width network already satisfies it.")
     if settings.space.note:

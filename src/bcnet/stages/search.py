@@ -107,6 +107,7 @@ def run_search(context: Context, searcher: Searcher, scorer: Scorer, stage: str)
     workload = context.workload
     directory = context.directory
     own_seed: int | None = getattr(settings.method, "seed", None)
+    # A finished search needs no room, since it is only read.
     if not directory.has(names.RESCORED):
         directory.check_room(stage, search_bytes(searcher.limit, len(workload.space.groups)))
     with (

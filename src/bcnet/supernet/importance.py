@@ -82,6 +82,7 @@ def reorder(model: nn.Module, space: WidthSpace, orders: Sequence[Order], exampl
     model = undo_compile(model)
     check_fits(model, space)
     kept = [*orders]
+    # Usually all orders fit at once. Otherwise they are added group by group, each only if the outputs stay the same.
     if not _computes_the_same(model, space, kept, example):
         kept = [tuple(range(group.max_width)) for group in space.groups]
         for g, order in enumerate(orders):

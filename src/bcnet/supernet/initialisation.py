@@ -79,6 +79,7 @@ def rescale(model: nn.Module, full: nn.Module, space: WidthSpace, widths: tuple[
             name = f"{prefix}.weight" if prefix else "weight"
             if name not in space.layouts:
                 continue
+            # Constructors draw with a variance that depends on the fan, which is smaller in the narrow layer.
             narrow = tuple(length(layout, widths) for layout in space.layouts[name])
             for key, parameter in part.named_parameters(recurse=False):
                 if not parameter.requires_grad:

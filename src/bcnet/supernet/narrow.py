@@ -73,12 +73,14 @@ def narrow(
     if isinstance(calibrate, torch.Tensor):
         calibrate = (calibrate,)
     batches = iter(() if calibrate is None else calibrate)
+    # The first batch is needed before the others, to verify the sorted channels; it is calibrated with as well.
     first = next(batches, None)
     every = chain(() if first is None else (first,), batches)
     source = copy.deepcopy(model)
     if weights == "important":
         orders = by_importance(model, space)
         source = permute(source, space, orders) if first is None else reorder(model, space, orders, first)
+    # Sorted by importance, the left side holds the most important channels of every width.
     network = narrow_in_place(copy.deepcopy(source) if reconstruct else source, space, widths, Side.LEFT)
     if reconstruct:
         network = restore_outputs(network, source, space, widths, list(every))

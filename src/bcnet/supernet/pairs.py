@@ -218,6 +218,7 @@ def _output_dimensions(network: nn.Module, layouts: Mapping[str, ParameterLayout
         name = f"{prefix}.weight" if prefix else "weight"
         if not isinstance(part, (nn.Linear, _ConvNd)) or name not in layouts or getattr(part, "groups", 1) > 1:
             continue
+        # A transposed convolution's weight is (in, out, ...).
         out, into = (1, 0) if isinstance(part, _ConvTransposeNd) else (0, 1)
         if layouts[name][out][0].group is None and layouts[name][into][0].group is not None:
             found[name] = out

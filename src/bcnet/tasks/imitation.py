@@ -135,6 +135,7 @@ class Imitation(Task):
                 f"outputs_are has a kind for each of the network's {len(leaves)} output tensors; got "
                 f"{len(self.kinds)}, {self.outputs_are!r}: leave it out, or give {len(leaves)}"
             )
+        # The batch dimension of an output is the one that differs between two inputs and one.
         pairs = zip(leaves, output_tensors(single), strict=True)
         dims = "+".join(str(_batch_dim(two, one)) for two, one in pairs)
         known = replace(self, batch_dims=self.batch_dims or dims)

@@ -129,6 +129,7 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
     Raises:
         ExportError: there is none.
     """
+    # Shapes may differ with the widths, operators may not: otherwise three networks say nothing about a fourth.
     first, *others = facts
     for other in others:
         if other["operators"] != first["operators"]:
@@ -139,6 +140,7 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
 
     def terms(values: Sequence[int], what: str) -> Polynomial:
         """Return the length that has these values at the probes."""
+        # A length that is equal at all probes is a constant, for instance of pixels or classes.
         if len(set(values)) == 1:
             return Polynomial({(): values[0]})
         found = []
@@ -148,6 +150,8 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
             if all(value == ratio * n for value, n in zip(values, lengths, strict=True)):
                 whole = sum_of_products([(ratio.numerator, [layout])])
                 if all(coefficient % ratio.denominator == 0 for coefficient in whole.terms.values()):
+                    # Several groups may explain a length; the one with the simplest factor is most likely the
+                    # tensor's own.
                     found.append((max(ratio, 1 / ratio), whole, ratio.denominator))
         if found:
             _, whole, denominator = min(found, key=lambda each: each[0])
@@ -172,10 +176,12 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
     channels = tuple(terms(column, "an operator") for column in zip(*(f["channels"] for f in facts), strict=True))
     lives = tuple((row[2], row[3]) for row in first["tensors"])
     constants = sum(bytes_of("constants"), Polynomial({}))
+    # What is left of the file is the graph itself, with up to `_PADDING` bytes of alignment for each constant.
     beside = [fact["file"] - int(constants(np.array([widths]))[0]) for widths, fact in zip(probes, facts, strict=True)]
     file = constants + Polynomial({(): max(beside) + _PADDING * len(first["constants"])})
     model = ConvertedGraph(fingerprint(space), tuple(bytes_of("tensors")), lives, channels, 0, file, len(probes))
     arenas = np.array([fact["arena"]["total"] for fact in facts])
+    # The simulated plan must leave the same remainder in all networks, otherwise it is not tflite-micro's plan.
     rest = arenas - model.arena(np.array(probes))
     if (rest != rest[0]).any():
         raise ExportError(

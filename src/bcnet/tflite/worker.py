@@ -78,6 +78,7 @@ def _lean(content: bytes) -> bytes:
         for number, tensor in enumerate(graph.tensors):
             if number not in outer:
                 tensor.name = ""
+    # The file identifier is what readers recognise the format by.
     builder = flatbuffers.Builder(len(content))
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())

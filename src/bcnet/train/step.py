@@ -191,6 +191,7 @@ def accumulate_gradients(
         The mean loss of every term, shape `(terms,)`, on the device, without synchronisation.
     """
     paths = [path for term in terms for path in term.paths]
+    # A path's weight in the total is its share of its term, whichever pass computes it.
     shares = [1 / len(term.paths) for term in terms for _ in term.paths]
     losses: dict[int, torch.Tensor] = {}
     for together in passes(paths):

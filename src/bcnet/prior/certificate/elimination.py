@@ -131,6 +131,7 @@ class Elimination:
             bucket = self._buckets[number]
             parent = self._parents[number]
             known = values[parent] if parent is not None else {}
+            # Buckets are decoded in reverse, so that the variables which a bucket's choice depends on are known.
             mine = {v: known[v] for v in bucket.scope[1:]}
             mine[bucket.scope[0]] = int(choices[number][tuple(mine.values())])
             values[number] = mine
@@ -153,6 +154,7 @@ def least_degree_order(scopes: Sequence[Scope], count: int) -> list[int]:
         best = min(remaining, key=lambda v: (len(neighbours[v]), v))
         remaining.remove(best)
         others = neighbours[best] - {best}
+        # Eliminating a variable connects its neighbours with each other.
         for v in others:
             neighbours[v] |= others
             neighbours[v].discard(best)

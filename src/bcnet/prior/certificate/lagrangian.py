@@ -52,10 +52,12 @@ class Lagrangian:
         for number in range(len(self._scopes)):
             table = sum(m * t[number] for m, t in zip(multipliers, self._tables, strict=True))
             tables.append(np.asarray(shown[number] + table if number < len(shown) else table))
+        # For fixed multipliers the Lagrangian is a sum of factors over groups, which elimination minimises.
         minimum = self._plan.minimise(tables)
         value = minimum.bound + float(sum(m * (c.constant - 1) for m, c in zip(multipliers, self.costs, strict=True)))
         if self.exact:
             return value, self.cut(minimum.assignment)
+        # With split buckets no single assignment attains the bound, but the cells used in it still give a valid cut.
         slack = [
             c.constant - 1 + sum(float(t[cell]) for t, cell in zip(tables_of, minimum.cells, strict=True))
             for c, tables_of in zip(self.costs, self._tables, strict=True)

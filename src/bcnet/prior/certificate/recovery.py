@@ -65,6 +65,7 @@ class Recovery:
         feasible = self._holds(current)
         last = self.objective(current) if feasible else np.inf
         for _ in range(_SWEEPS):
+            # Different first sets end in different local optima.
             for members in (*self._sets[first:], *self._sets[:first]):
                 feasible = self._improve_set(current, members) or feasible
             if not feasible:
@@ -126,6 +127,8 @@ def independent_sets(costs: Sequence[ExpectedCost]) -> list[list[int]]:
             sets.append([g])
         else:
             home.append(g)
+    # Colouring assigns each group once. Groups that fit into further sets are added, so that a sweep moves them more
+    # often.
     for members in sets:
         for g in range(count):
             if g not in members and not neighbours[g].intersection(members):

@@ -30,6 +30,7 @@ def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> 
             dims[d] = p.join([t.dims[d] for t in tensors], "joined with channels that are pinned at full width")
     if any(t.dims[axis] is not None for t in tensors):
         reason = p.reason("joined channels without a label")
+        # A joined dimension is the sequence of its parts' channels; a part without a label is pinned.
         dims[axis] = tuple(piece for t in tensors for piece in t.dims[axis] or p.symbols.fresh(t.shape[axis], reason))
     return Labels(shape, tuple(dims))
 
@@ -78,6 +79,8 @@ def _slice(
         return Labels(shape, x.dims)
     size = shape[axis]
     first = (start or 0) % x.shape[axis]
+    # Code that slices cannot be told from code that splits: equal parts are treated as `chunk`, others as shares if
+    # their ends suggest it, and the rest as channels with a meaning of their own.
     if step == 1 and size and x.shape[axis] % size == 0 and first % size == 0:
         return equal_parts(p, x, x.shape[axis] // size, axis)[first // size]
     if step == 1 and size and _is_share([first, size], x.shape[axis]):

@@ -47,6 +47,7 @@ def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labe
     dims: list[Dim | None] = [None] * len(shape)
     for d, size in enumerate(shape):
         aligned = [(t.shape[d - len(shape)], t.dims[d - len(shape)]) for t in tensors if len(t.shape) >= len(shape) - d]
+        # An operand of size 1 is expanded and restricts nothing.
         entries = [dim for extent, dim in aligned if extent == size]
         dims[d] = p.join(entries, "meets channels that are pinned at full width or have no label") if size > 1 else None
         if size == 1:
@@ -100,6 +101,7 @@ def _without_padding(p: Propagation, dim: Dim | None) -> Dim | None:
 @rule("pad", "constant_pad_nd")
 def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: Any) -> Labels:
     dims = list(x.dims)
+    # torch lists amounts from the last dimension backwards.
     for i in range(len(amounts) // 2):
         d = len(dims) - 1 - i
         before = amounts[2 * i]
@@ -153,6 +155,7 @@ def _reduce(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) ->
     if str(node.target) == "aten.max.other" or any(isinstance(r, Labels) for r in rest):
         return broadcast(p, node, x, *rest)
     reduced = {axis % len(x.shape) for axis in axes_of(x, named)}
+    # `max` and `min` along a dimension return values and indices, which have the same channels.
     first = value[0] if isinstance(value, (tuple, list)) else value
     keep = len(first.shape) == len(x.shape)
     dims = tuple(None if d in reduced else dim for d, dim in enumerate(x.dims) if keep or d not in reduced)
