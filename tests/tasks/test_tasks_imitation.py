@@ -446,6 +446,11 @@ def test_several_inputs_have_names_as_a_whole_or_item_by_item(tmp_path):
     assert found.network(a, b).shape == (90, 3)
 
 
+def test_pictures_are_no_inputs_before_they_are_prepared():
+    with pytest.raises(DataError, match="got Image for item 0: convert them, or give their folder, inputs:PATH"):
+        input_loaders([Image.new("L", (8, 8))] * 50)
+
+
 def test_inputs_and_labels_in_a_list_are_no_two_inputs():
     assert input_loaders([inputs(90), torch.arange(90)]) is None
     assert input_loaders([{"image": x, "label": 0} for x in inputs(90)]) is None

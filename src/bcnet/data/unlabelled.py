@@ -142,7 +142,8 @@ def input_loaders(data: Any) -> Loaders | None:
     used unchanged.
 
     Raises:
-        DataError: fewer than 40 inputs as a whole, a loader that shuffles, or another number of loaders.
+        DataError: fewer than 40 inputs as a whole, images that are no tensors, a loader that shuffles, or another
+            number of loaders.
     """
     if isinstance(data, (tuple, list)) and any(isinstance(part, DataLoader) for part in data):
         data = loaders_of(data)
@@ -175,6 +176,11 @@ def _holds_inputs(data: Any) -> bool:
     if is_pair_of_arrays(data):  # a list of inputs and labels
         return False
     item = data[0] if len(data) else None
+    if type(item).__module__.startswith("PIL."):
+        raise DataError(
+            f"inputs are tensors, prepared as in the network's own training; got {type(item).__name__} for item 0: "
+            "convert them, or give their folder, inputs:PATH"
+        )
     if isinstance(item, Mapping):
         return not split_dict(item)[1] and all(isinstance(part, np.ndarray | Tensor) for part in item.values())
     if isinstance(item, tuple | list):
