@@ -79,6 +79,7 @@ class Context:
 
         It serves to try a stage or a score on the files of a run, with `changes` of its settings. The run directory is
         not locked.
+
         Raises:
             RunError: not a run directory, its settings are corrupt, or the run uses the user's own objects.
             ModelError: the model's name would import code.
