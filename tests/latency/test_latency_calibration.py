@@ -229,6 +229,29 @@ def test_calibration_ends_when_the_error_is_small(monkeypatch, space):
     assert len({m.widths for m in found}) == len(found)
 
 
+def test_networks_near_the_limit_are_measured_last_and_once(monkeypatch, space):
+    clock = Clock(monkeypatch, space)
+    models = []
+
+    def near_limit(model):
+        models.append(model)
+        return [space.original_widths, *(space.random(macs=0.5, seed=seed) for seed in range(calibration.NEAR))]
+
+    call = (space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    model = measure_and_fit(*call, near_limit=near_limit)
+    assert [one.count for one in models] == [calibration.FIRST]
+    assert model.count == calibration.FIRST + calibration.NEAR
+    assert set(clock.batches[-1]) >= set(near_limit(model)), "the original is among the references"
+    assert [m.widths for m in model.measured[-calibration.NEAR :]] == near_limit(model)[1:]
+
+
+def test_the_margin_is_of_the_networks_near_the_limit(monkeypatch, space):
+    errors = np.concatenate([np.full(24, 0.3), np.full(12, 0.04)])
+    monkeypatch.setattr(fitting, "_unseen", lambda *_: errors)
+    assert fit_model(space, times_of(space, 36), "here", near=12).margin == pytest.approx(0.04)
+    assert fit_model(space, times_of(space, 36), "here").margin == pytest.approx(0.3)
+
+
 def stopped_after(batches):
     """Told of so many batches, ends the calibration as Ctrl-C does."""
     left = iter(range(batches - 1))

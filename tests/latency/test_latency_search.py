@@ -48,7 +48,7 @@ def machine(monkeypatch):
     """A machine by the truth; what is in `slower` takes longer than a model says."""
     calls = {"calibrated": 0, "timed": [], "slower": 1.0, "drift": 1.0}
 
-    def measure_and_fit(space, network, images, asked, *, times_file, on_measured):
+    def measure_and_fit(space, network, images, asked, *, times_file, on_measured, near_limit):
         calls["calibrated"] += 1
         model = model_of(space, calls["slower"])
         on_measured(model.measured)
@@ -258,6 +258,18 @@ def test_a_killed_search_goes_on_without_calibrating_again(tmp_path, machine):
     resumed = tiny_search(tmp_path / "killed", budget=Budget(latency=0.6))
     assert resumed.result.networks == whole.result.networks
     assert machine["calibrated"] == 2
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7])
+def test_a_search_calibrates_near_its_limit(tmp_path, machine, monkeypatch, share):
+    monkeypatch.setattr(calibration, "measure_and_fit", measure_and_fit)
+    monkeypatch.setattr(latency_calibration, "FIRST", 6)
+    monkeypatch.setattr(latency_calibration, "GOOD", 1.0)
+    tiny_search(tmp_path, budget=Budget(latency=share), until="widths")
+    model = bcnet.Run.open(tmp_path).budget.measure("latency").model
+    near = [m.nanoseconds / model.original for m in model.measured[6:]]
+    assert 0.75 * share < min(near)
+    assert max(near) < 1.1 * share
 
 
 def test_a_search_stopped_while_it_calibrates_goes_on_with_what_was_timed(tmp_path, machine, monkeypatch):

@@ -37,6 +37,7 @@ from bcnet.supernet import build
 FIRST = 24
 MORE = 12
 MOST = 60
+NEAR = 12  # of a limit, if there is one
 GOOD = 0.02  # median error that needs no more networks
 _IN_VAIN = 200  # draws without a new network
 
@@ -124,11 +125,14 @@ def measure_and_fit(
     seed: int = 0,
     times_file: Path | None = None,
     on_measured: Callable[[Sequence[TimedNetwork]], None] = lambda _: None,
+    near_limit: Callable[[LatencyModel], Sequence[Widths]] = lambda _: (),
 ) -> LatencyModel:
     """Measure networks of `space` and fit a model to their times.
 
     `network` returns the plain network of given widths, and `images` is a batch in the engine's form. `latency` selects
-    the engine; its own model is ignored. `on_measured` is called with all measurements so far.
+    the engine; its own model is ignored. `on_measured` is called with all measurements so far. `near_limit` returns
+    networks that the fitted model predicts to be near the limit of a search, at most `NEAR`: they are measured and
+    fitted too, and the margin is that of their errors.
 
     Times in `times_file` of the same networks on the same machine are reused, and all new ones are written there, batch
     by batch; the caller removes the file after storing the model.
@@ -146,22 +150,32 @@ def measure_and_fit(
     waiting = draws(space, seed)
     best = np.inf
     times = engine_times(engine, network, images, latency.threads)
+
+    def measure(batch: Sequence[Widths], model: LatencyModel | None) -> None:
+        # Networks of a batch are timed in turns, so a batch is reused as a whole or not at all.
+        if all(widths in known for widths in batch):
+            found.extend(known[widths] for widths in batch)
+        else:
+            found.extend(measure_steadily(times, batch, latency.threads, model.references if model else ()))
+            file.write(found)
+        on_measured(found)
+
     while len(found) < MOST:
         batch = list(islice(waiting, MORE if found else FIRST))
         if not batch:
             break
-        # Networks of a batch are timed in turns, so a batch is reused as a whole or not at all.
-        if all(widths in known for widths in batch):
-            found += [known[widths] for widths in batch]
-        else:
-            found += measure_steadily(times, batch, latency.threads, model.references if model else ())
-            file.write(found)
-        on_measured(found)
+        measure(batch, model)
         model = fit_model(space, found, machine(latency))
         if model.error <= GOOD or model.error > 0.9 * best:
             break
         best = model.error
     assert model is not None, "a space has widths"
+    timed = {m.widths for m in found}
+    near = [widths for widths in near_limit(model) if widths not in timed]
+    if near:
+        measure(near, model)
+        # A few errors say too little about how far others may lie apart, as in a space of few widths.
+        model = fit_model(space, found, machine(latency), len(near) if len(near) >= NEAR // 2 else 0)
     return model
 
 

@@ -33,8 +33,10 @@ FOLDS = 6
 CERTAIN = 0.9  # share of unseen networks that the margin covers
 
 
-def fit_model(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> LatencyModel:
+def fit_model(space: WidthSpace, found: Sequence[TimedNetwork], machine: str, near: int = 0) -> LatencyModel:
     """Return the model of the form with the smallest cross-validation error; `machine` describes the times' origin.
+
+    If the last `near` networks are near the limit that the model is for, the margin is that of their errors.
 
     The error is the root mean square of the log ratios. Forms of equal median errors differ in how well they order
     networks of equal multiply-adds, and the median hardly tells them apart.
@@ -61,7 +63,7 @@ def fit_model(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) ->
         terms=_terms(features, coefficients),
         error=float(np.median(np.abs(errors))),
         worst=float(np.quantile(np.abs(errors), CERTAIN)),
-        margin=max(0.0, _conformal(errors)),
+        margin=max(0.0, _conformal(errors[-near:])),
         original=timed.get(space.original_widths, float(predicted[0])),
         measured=tuple(sorted(found, key=lambda m: m.widths != space.original_widths)),
     )

@@ -2,7 +2,8 @@
 
 For a latency budget, networks of random widths are timed and a latency model is fitted. A given model, of this machine
 or another, is stored in the run unchanged. For a budget on arena or flash, the network is converted at three widths.
-Everything that depends on such a limit waits for its stage, since the cost of widths is unknown before."""
+Everything that depends on such a limit waits for its stage, since the cost of widths is unknown before.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from bcnet.costs import LATENCY, Budget, ConvertedGraph, Latency, LatencyModel, OnMicrocontroller, TimedNetwork
 from bcnet.costs.base import fingerprint
 from bcnet.errors import BudgetError, ExportError, RunError
-from bcnet.latency.calibration import MOST, machine, measure_and_fit, subject
+from bcnet.latency.calibration import MOST, NEAR, machine, measure_and_fit, subject
 from bcnet.latency.engines import engine_of
 from bcnet.latency.measurement import engine_times, measure_steadily
 from bcnet.progress.forecast import Planned
@@ -24,6 +27,7 @@ from bcnet.run.directory import read_graph_file, read_latency_model
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths, WidthSpace
+from bcnet.space.problem import Problem
 from bcnet.stages.base import Context, Stage
 from bcnet.supernet import build
 from bcnet.tflite.graph import NETWORKS, read_graph
@@ -44,7 +48,7 @@ class CalibrationStage(Stage):
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """Largest number of networks to time."""
-        return Planned(self.name, MOST, "networks", kind=self.kind, file=self.file)
+        return Planned(self.name, MOST + NEAR, "networks", kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
         """Measure and fit, unless a model was given."""
@@ -53,7 +57,7 @@ class CalibrationStage(Stage):
         if latency.model is not None:
             context.directory.write(self.file, {"model": latency.model.to_dict()})
             return
-        with context.work(self.name, MOST, "networks") as advance:
+        with context.work(self.name, MOST + NEAR, "networks") as advance:
 
             def tell(so_far: Sequence[TimedNetwork]) -> None:
                 advance(len(so_far), f"the quickest {latency.text(min(m.nanoseconds for m in so_far))}")
@@ -62,7 +66,13 @@ class CalibrationStage(Stage):
                 times_file = context.directory.file(TIMES)
                 network, images = _subject(context, latency)
                 model = measure_and_fit(
-                    context.workload.space, network, images, latency, times_file=times_file, on_measured=tell
+                    context.workload.space,
+                    network,
+                    images,
+                    latency,
+                    times_file=times_file,
+                    on_measured=tell,
+                    near_limit=lambda model: _near_limit(context, dataclasses.replace(latency, model=model)),
                 )
                 return {"model": model.to_dict()}
 
@@ -81,6 +91,22 @@ class CalibrationStage(Stage):
             )
         check_model(model, context.workload.space)
         return model
+
+
+def _near_limit(context: Context, latency: Latency) -> list[Widths]:
+    """Return random widths whose predicted latency is near the limit; none if every network is too slow."""
+    assert latency.model is not None, "it is fitted"
+    # Without its margin the model predicts the limit itself, where a search looks for networks.
+    expected = dataclasses.replace(latency, model=dataclasses.replace(latency.model, margin=0.0))
+    budget = context.workload.budget.with_measure(expected)
+    if not all(measure.countable for measure in budget.limits):
+        return []
+    try:
+        problem = Problem.of(context.workload.space, budget, context.settings.seed)
+    except BudgetError:
+        return []
+    drawn = problem.near_budget(2 * NEAR, np.random.default_rng([problem.seed, 8]))
+    return list(dict.fromkeys(problem.widths(drawn)))[:NEAR]
 
 
 def check_model(model: LatencyModel, space: WidthSpace) -> None:
