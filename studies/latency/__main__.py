@@ -36,7 +36,6 @@ import bcnet
 from bcnet.costs import Latency
 from bcnet.errors import BudgetError, ExportError, RunError
 from bcnet.latency import draws, engine_of, engine_times, measure_steadily
-from bcnet.latency.calibration import MORE
 from bcnet.models import create
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.supernet import build
@@ -95,9 +94,7 @@ def _errors_of(name: str, engine: str, count: int) -> dict[str, object]:
     kinds["half"] = [space.random(macs=0.5, seed=seed) for seed in range(count)]
     unseen = list(dict.fromkeys(itertools.chain(*kinds.values())))
     times = timer(network, image, space, latency)
-    # In batches like the calibration's: forty networks in turns leave less of each in the caches.
-    batches = [unseen[i : i + MORE] for i in range(0, len(unseen), MORE)]
-    found = {m.widths: m for batch in batches for m in measure_steadily(times, batch, 1, fitted.references)}
+    found = {m.widths: m for m in measure_steadily(times, unseen, 1, fitted.references)}
     row: dict[str, object] = {
         "network": name,
         "pixels": size,
