@@ -36,7 +36,7 @@ class SearchOutcome:
     `network` is the narrow network, trained, in eval mode and of the model's own class. `widths` has one width for each
     group of `space`. `test` holds its figures on the test images. `found` lists all scored candidates and is None if
     the method scores none. `result` is the content of `result.json`, with accuracies in percent. `supernet` and `prior`
-    are set if `until="prior"`.
+    are set if `until="prior"`. It stands for the path of its run, as in `bcnet.export_run(outcome)`.
     """
 
     run_dir: Path

@@ -107,7 +107,7 @@ def export_run(
     describes the network and its inputs, with the figures of the run.
 
     Args:
-        run: the run directory.
+        run: the run directory, or what `bcnet.search` returned.
         factory: returns the full network, if the run was given a module or a function.
         format: `onnx`, `pt2`, `safetensors`, `litert`, `litert:int8`, `ncnn`, `mnn`, `executorch` or `executorch:int8`;
             most need the extra of that name (`pip install 'bcnet[executorch]'`). int8 files are calibrated on held-out

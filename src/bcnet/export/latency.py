@@ -98,7 +98,7 @@ def measure_latency(
     After `warmup` uncounted rounds, each of `rounds` rounds times every network once, in a rotating order.
 
     Args:
-        run: the run directory.
+        run: the run directory, or what `bcnet.search` returned.
         factory: returns the full network, if the run was given a module or a function.
         backend: `torch` runs the networks in PyTorch; `onnxruntime`, `openvino`, `litert`, `ncnn`, `mnn` and
             `executorch` run the exported files on the CPU (an extra each); `litert:int8` and `executorch:int8` run
