@@ -454,6 +454,8 @@ def test_pictures_are_no_inputs_before_they_are_prepared():
 def test_inputs_and_labels_in_a_list_are_no_two_inputs():
     assert input_loaders([inputs(90), torch.arange(90)]) is None
     assert input_loaders([{"image": x, "label": 0} for x in inputs(90)]) is None
+    assert input_loaders({"image": inputs(90), "label": torch.arange(90)}) is None
+    assert input_loaders({"train": inputs(90), "test": inputs(90)}) is None
 
 
 @pytest.mark.parametrize("layout", [True, False])

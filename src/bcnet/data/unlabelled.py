@@ -19,6 +19,7 @@ from bcnet.data.images import IMAGENET, Normaliser
 from bcnet.data.items import is_pair_of_arrays
 from bcnet.data.loaders import Loaders, loaders_of
 from bcnet.data.sounds import Framing, files_of_sounds, read_frames
+from bcnet.data.splits import TRAINING_NAMES
 from bcnet.errors import DataError
 from bcnet.pytree import Pytree, concat_batches, count, map_tensors, slice_batch
 
@@ -164,8 +165,10 @@ def input_loaders(data: Any) -> Loaders | None:
 
 
 def _are_named_inputs(data: Any) -> bool:
-    """Return whether `data` are several inputs by name, as tensors or arrays of equal lengths."""
-    parts = [*data.values()] if isinstance(data, Mapping) else []
+    """Return whether `data` are several inputs by name, as tensors or arrays of equal lengths; not parts or labels."""
+    if not isinstance(data, Mapping) or split_dict(data)[1] or {str(n).lower() for n in data} & {*TRAINING_NAMES}:
+        return False
+    parts = [*data.values()]
     return bool(parts) and all(isinstance(p, np.ndarray | Tensor) for p in parts) and len(set(map(len, parts))) == 1
 
 
