@@ -222,6 +222,10 @@ MISTAKES = {
 USAGE = {
     "an unknown command": (["serach"], "No such command 'serach'"),
     "an unknown option": (search(speed=3), "No such option: --speed"),
+    "a measure of a command without a budget": (
+        ["recipes", "--macs", "0.5"],
+        r"No such option: --macs(?!.*--budget)",
+    ),
     "a measure in place of the budget": (search(macs=0.5), r"No such option: --macs .*--budget macs="),
     "a word for a number": (search(epochs="many"), "Invalid value for '--epochs'"),
     "a fraction for a count": (search(threads=2.5), "Invalid value for '--threads'"),

@@ -62,7 +62,7 @@ _COMMANDS = {  # module and help of each
 
 
 class _Command(TyperCommand):
-    """A command that answers `--macs 0.5` with the option that limits multiply-adds."""
+    """A command that answers `--macs 0.5` with `--budget`, if it has that option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -71,7 +71,7 @@ class _Command(TyperCommand):
             from bcnet.costs import MEASURES
 
             unknown = getattr(error, "option_name", "").lstrip("-")
-            if unknown in MEASURES:
+            if unknown in MEASURES and any(option.name == "budget" for option in self.params):
                 error.possibilities = [f"--budget {unknown}=..."]  # type: ignore[attr-defined]
             raise
 

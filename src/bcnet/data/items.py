@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, TensorDataset, default_collate
@@ -252,7 +253,7 @@ def _check_items(data: Any, which: str, *, with_pictures: bool = False) -> None:
             f"targets are numbers or tensors; got {targets[0]!r} for item 0 of the {which} data: number the classes "
             "from 0"
         )
-    if type(inputs).__module__.startswith("PIL.") and not with_pictures:
+    if isinstance(inputs, Image.Image) and not with_pictures:
         raise DataError(
             f"inputs beside such targets are tensors; got {type(inputs).__name__} for item 0 of the {which} data: "
             "ToTensor makes floats of images"

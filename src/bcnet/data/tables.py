@@ -36,6 +36,8 @@ from bcnet.errors import DataError
 _FILES = ("file_name", "filename", "file", "path", "filepath", "image", "image_path", "image_id")
 _CLASSES = ("label", "class", "class_name", "category", "target", "fine_label")
 _SPLITS = ("split", "set", "subset", "fold")
+_ROWS = 1000  # read at once
+_SAVED = ("dataset_dict.json", "state.json")
 
 
 @dataclass(frozen=True)
@@ -159,10 +161,6 @@ def _images(rows: list[_Row], names: list[str], image_size: int | None, *, in_fi
             raise DataError(f"all images are of the classes of training; got {row.label!r} in {row.line}")
     labels = torch.tensor([places[row.label] for row in rows])
     return read_images([(f"{row.line}: {row.file}", row.file) for row in rows], labels, image_size, in_files=in_files)
-
-
-_ROWS = 1000  # read at once
-_SAVED = ("dataset_dict.json", "state.json")
 
 
 def load_parquet(path: Path, image_size: int | None) -> DataSet:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
@@ -179,7 +180,7 @@ def _holds_inputs(data: Any) -> bool:
     if is_pair_of_arrays(data):  # a list of inputs and labels
         return False
     item = data[0] if len(data) else None
-    if type(item).__module__.startswith("PIL."):
+    if isinstance(item, Image.Image):
         raise DataError(
             f"inputs are tensors, prepared as in the network's own training; got {type(item).__name__} for item 0: "
             "convert them, or give their folder, inputs:PATH"

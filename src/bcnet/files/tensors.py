@@ -24,6 +24,10 @@ from torch import nn
 from bcnet.errors import RunError
 from bcnet.files.atomic import previous_of, write_atomic
 
+Tensors = dict[str, torch.Tensor]
+_ZEROS = "0" * 64
+_log = logging.getLogger(__name__)
+
 
 def digest_of(tensors: Mapping[str, torch.Tensor], text: str = "") -> str:
     """Return 12 hexadecimal digits for named tensors, in the order of their names, and some text."""
@@ -32,11 +36,6 @@ def digest_of(tensors: Mapping[str, torch.Tensor], text: str = "") -> str:
         digest.update(name.encode())
         digest.update(tensors[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:12]
-
-
-Tensors = dict[str, torch.Tensor]
-_ZEROS = "0" * 64
-_log = logging.getLogger(__name__)
 
 
 def write_tensors(

@@ -63,7 +63,7 @@ def fit_model(space: WidthSpace, found: Sequence[TimedNetwork], machine: str, ne
         terms=_terms(features, coefficients),
         error=float(np.median(np.abs(errors))),
         worst=float(np.quantile(np.abs(errors), CERTAIN)),
-        margin=max(0.0, _conformal(errors[-near:])),
+        margin=max(0.0, _conformal(errors[-near:] if near else errors)),
         original=timed.get(space.original_widths, float(predicted[0])),
         measured=tuple(sorted(found, key=lambda m: m.widths != space.original_widths)),
     )

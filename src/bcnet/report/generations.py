@@ -20,6 +20,7 @@ from bcnet.searchers.result import hypervolume, pareto_front
 from bcnet.searchers.score_model import FEWEST, ScoreModel
 
 _PROGRESS = "Progress of the search"
+_WORTH = "What width is worth"
 
 
 def word_for(settings: Settings) -> str | None:
@@ -158,9 +159,6 @@ def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:
         tooltip=[tip("generation"), tip("hypervolume", form=".3f")],
     )
     return spec(line, "Hypervolume by generation", height=130)
-
-
-_WORTH = "What width is worth"
 
 
 def worth_section(evidence: Evidence) -> Section:

@@ -16,6 +16,7 @@ from bcnet.space import LayerTerms, Polynomial, Widths, WidthSpace
 _LAYERS = "Layers, before and after"
 _OTHERS = "other layers"
 Pair = tuple[int, int]  # before, after
+_RATIOS = "Kept widths, layer by layer"
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,6 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _count_cells(pair: Pair) -> tuple[str, str, str]:
     before, after = pair
     return (f"{before:,}", f"{after:,}", f"{100 * after / before:.0f} %") if before else ("", "", "")
-
-
-_RATIOS = "Kept widths, layer by layer"
 
 
 def ratios_section(evidence: Evidence) -> Section:

@@ -16,6 +16,8 @@ from bcnet.report.look import SEARCHED, colour, inline, names_axis, ratio_axis, 
 from bcnet.space import Widths
 
 _FAIRNESS = "Training of every channel"
+_PRIOR = "Prior over widths"
+_DIGITS = 5
 
 
 def fairness_section(evidence: Evidence) -> Section:
@@ -81,10 +83,6 @@ def fairness_chart(names: list[str], counts: tuple[IntArray, ...]) -> Chart:
     tooltip = [tip("group"), tip("channel"), tip("count", "times trained", ",")]
     points = points.encode(x=place, y=times, tooltip=tooltip)
     return spec(stack_layers(rows, lines, points), "Times each channel was trained", height=150)
-
-
-_PRIOR = "Prior over widths"
-_DIGITS = 5
 
 
 def prior_section(evidence: Evidence) -> Section:
