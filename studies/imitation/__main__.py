@@ -1,20 +1,22 @@
 """How much of a labelled search's accuracy does imitation keep, with the labels hidden?
 
 Three jobs: the demo's (`vgg_digits` on scattered digits at 0.25x, by its own recipe and the small effort), and
-ResNet-20 and a quarter of VGG19 on CIFAR-10 reduced to 16 x 16 for ten epochs, at both budgets by the small effort. The
-original is trained with labels. Then it is all that is known: widths are found, and networks trained, by imitation of
-it on the training images without labels, for as many epochs. Labels are read for the accuracy on the test images alone.
-`--share 0.1` imitates on a tenth of the images for as many steps (their pixels are scaled by their own mean and
-deviation, as of all data).
+ResNet-20 and a quarter of VGG19 on CIFAR-10 reduced to 16 x 16 for ten epochs (`--epochs N`: for N), at both budgets by
+the small effort. The original is trained with labels. Then it is all that is known: widths are found, and networks
+trained, by imitation of it on the training images without labels, for as many epochs. Labels are read for the accuracy
+on the test images alone. `--share 0.1` imitates on a tenth of the images for as many steps (their pixels are scaled by
+their own mean and deviation, as of all data).
 
 Each row is one `bcnet.search` in a run directory of its own below `--runs`: a study that was stopped goes on where it
 was. The row "with labels" is the same search from the same original by its labels.
 
     python -m studies.imitation [--quick] [--network vgg_digits] [--seeds 5] [--first-seed 0] [--threads 1] [--share 1]
+        [--epochs 10]
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -56,6 +58,11 @@ class Job:
         """The rivals, and the search without and with labels."""
         return {**RIVALS, self.ours: self.method, LABELLED: self.method}
 
+    def of_epochs(self, epochs: int) -> Job:
+        """Return the job with other epochs, which its configuration names."""
+        configuration = re.sub(r"\d+ epochs", f"{epochs} epochs", self.configuration)
+        return replace(self, configuration=configuration, training={**(self.training or {}), "epochs": epochs})
+
 
 JOBS = {
     "resnet_digits": Job(
@@ -88,21 +95,22 @@ def main(
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
     share: Annotated[float, typer.Option(help="Share of the training images that are imitated on.")] = 1.0,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of the original and of every other network.")] = None,
     runs: Annotated[Path | None, typer.Option(help="Where the run directories are.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the CSV file.")] = ROOT / "results",
 ) -> None:
     """Compute the rows that are missing."""
     name = "resnet_digits" if quick else network
-    job = JOBS[name]
+    job = JOBS[name] if epochs is None else JOBS[name].of_epochs(epochs)
     configuration = job.configuration if share == 1 else f"{job.configuration}, {share:.0%} of the images"
     if job.image_size and not DATA.exists():
         raise SystemExit(f"skipped: CIFAR-10 is read from {DATA}, which is not there")
     with tempfile.TemporaryDirectory() as folder:
-        place = runs or (Path(folder) if quick else Path("runs") / f"imitation-{name}")
+        place = runs or (Path(folder) if quick else Path("runs") / f"imitation-{name}{epochs or ''}")
         cells = [
             Cell(
                 {"configuration": configuration, "seed": seed, "budget": budget, "method": method},
-                lambda a=(name, seed, budget, method): _row(*a, threads, place, share),
+                lambda a=(name, seed, budget, method): _row(job, *a, threads, place, share),
             )
             for seed in range(first_seed, first_seed + (1 if quick else seeds))
             for budget in job.budgets
@@ -114,9 +122,8 @@ def main(
 
 
 def _row(
-    network: str, seed: int, budget: float, method: str, threads: int, runs: Path, part: float
+    job: Job, network: str, seed: int, budget: float, method: str, threads: int, runs: Path, part: float
 ) -> dict[str, object]:
-    job = JOBS[network]
     shared: dict[str, Any] = {
         "training": job.training,
         "space": job.space,

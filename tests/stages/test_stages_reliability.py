@@ -8,10 +8,14 @@ from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_metho
 import bcnet
 from bcnet.costs import Cost
 from bcnet.data import Augmentation, DataSet
+from bcnet.models import create
 from bcnet.run.directory import read_result
 from bcnet.run.reliability import Reliability
 from bcnet.searchers import Candidate
-from bcnet.stages.reliability import chance_of, reliability_in_parts, reliability_of, with_ties
+from bcnet.searchers.score_model import ScoreModel
+from bcnet.space import WidthSpace
+from bcnet.space.problem import Problem
+from bcnet.stages.reliability import chance_of, r2_left_out, reliability_in_parts, reliability_of, with_ties
 
 
 def scores(signal, noise, candidates=400, images=200, seed=0):
@@ -95,6 +99,34 @@ def test_a_model_that_explains_nothing_takes_the_word_from_networks_that_only_re
     assert "over 64 candidates and 800 held-out images" in str(lawful)
     assert "This does not show that short trainings rank widths as full trainings do" in str(lawful)
     assert "that shared weights rank" in str(believed(0.9, 500, sides=0.9))
+
+
+def drawn(law, noise, seed=0):
+    """Scores of 60 random candidates of `resnet_digits` by a law of their log widths, `(widths, scores)`."""
+    space = WidthSpace.trace(create("resnet_digits", 10).build(), torch.zeros(2, 1, 8, 8))
+    rng = np.random.default_rng(seed)
+    widths = Problem.of(space, bcnet.Budget(macs=0.5)).fill(60, (), rng)
+    found = law(np.log(np.array(widths)))
+    return space, widths, list(found / found.std() + noise * rng.normal(size=60))
+
+
+def test_scores_that_are_not_additive_are_predicted_all_the_same():
+    space, widths, scores = drawn(lambda logs: -np.square(logs[:, 0] - logs[:, 0].mean()), 0.1)
+    assert r2_left_out(space, widths, scores) > ScoreModel.fit(space, widths, scores, trust=1.0).r2 + 0.2
+
+
+def test_additive_scores_are_predicted_as_well_as_by_the_search():
+    space, widths, scores = drawn(lambda logs: logs.sum(axis=1), 0.3)
+    assert r2_left_out(space, widths, scores) >= ScoreModel.fit(space, widths, scores, trust=1.0).r2 > 0.7
+
+
+def test_scores_of_noise_alone_or_of_nothing_are_not_predicted():
+    found = []
+    for seed in range(8):
+        space, widths, scores = drawn(lambda logs: logs[:, 0], 0.0, seed)
+        found.append(r2_left_out(space, widths, list(np.random.default_rng(seed).permutation(scores))))
+    assert np.mean(found) < 0.1
+    assert r2_left_out(space, widths, [1.0] * 60) == 0.0
 
 
 def candidates(scores, params):

@@ -20,11 +20,12 @@ class Reliability(BaseModel):
     correlation of LEFT and RIGHT, None with one side. `spread` is the standard deviation explained by widths and
     `noise` the rest, in units of the score. `chance` is the score of always predicting the most frequent class (for
     losses: of predicting class frequencies). `beats_chance` says whether some candidate is better, given the spread
-    over its images. Both are None for other scores. `r2` is the leave-one-out R² of the score model, at least 0; None
-    for paths of a supernet or too few networks. `metric` is the score's. `of_networks` means that candidates are
-    separately trained networks, scored on held-out images, not paths scored on fresh ones. `tied` counts the candidates
-    that the scores cannot distinguish from the best one, including itself. `smallest` is the tied candidate with the
-    fewest parameters, and `smallest_params` its share of the best one's parameters; None without `r2`.
+    over its images. Both are None for other scores. `r2` is the R² of a model of the widths on candidates left out, at
+    least 0; None for paths of a supernet or too few networks. `metric` is the score's. `of_networks` means that
+    candidates are separately trained networks, scored on held-out images, not paths scored on fresh ones. `tied` counts
+    the candidates that the scores cannot distinguish from the best one, including itself. `smallest` is the tied
+    candidate with the fewest parameters, and `smallest_params` its share of the best one's parameters; None without
+    `r2`.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -12,9 +12,11 @@ frequent class, the search has chosen by luck. Otherwise scores are repeatable, 
 weights and short trainings may rank widths differently from full trainings.
 
 Candidates that are trained on their own have one network each, whose training luck both halves share, so halves agree
-too well. The score model's leave-one-out R² is free of this. The smaller of the two counts. Candidates whose scores
-differ from the best one's by less than the residual of such a fit, the square root of (1 - R²) times the variance, are
-tied with it: the search cannot say which is better, and a user may choose the smallest.
+too well. The R² of a model of the widths on candidates left out is free of this. The smaller of the two counts. No
+model is right, so the better of two is taken: the search's own, which is additive, and a random forest. On scores of
+noise alone both are below 0. Candidates whose scores differ from the best one's by less than the residual of such a
+fit, the square root of (1 - R²) times the variance, are tied with it: the search cannot say which is better, and a user
+may choose the smallest.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
 from bcnet.searchers.score_model import ScoreModel
+from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.scores import NetworkScores
 from bcnet.stages.search import Searched, read_for_search, scoring_passes, search_of, usual_macs
@@ -44,6 +47,7 @@ FloatArray = npt.NDArray[np.float64]
 CANDIDATES = 32
 _FEWEST = 3
 _SURE = 3.18  # Student's t for four parts, 97.5 %
+_TREES = 300
 _MORE = 2  # a fit needs this many candidates per group, and as many again
 
 
@@ -180,7 +184,7 @@ def _of_networks(context: Context, searched: Searched) -> Reliability | None:
     metric = context.settings.metric
     r2 = None
     if len(scored) >= _MORE * (len(space.groups) + 1):
-        r2 = ScoreModel.fit(space, [c.widths for c in scored], [c.score for c in scored], trust=1.0).r2
+        r2 = r2_left_out(space, [c.widths for c in scored], [c.score for c in scored])
     labels = _labels(context.workload.validation)
     found = reliability_in_parts(
         np.array([c.parts for c in scored]),
@@ -190,6 +194,21 @@ def _of_networks(context: Context, searched: Searched) -> Reliability | None:
         r2=r2,
     )
     return found if r2 is None else with_ties(found, scored, r2)
+
+
+def r2_left_out(space: WidthSpace, candidates: Sequence[Widths], scores: Sequence[float]) -> float:
+    """Return the share of the scores' variance that widths predict on candidates left out, from 0 to 1.
+
+    It is the larger of the score model's leave-one-out R² and a random forest's out-of-bag R² (Breiman, "Random
+    forests", 2001).
+    """
+    if np.ptp(scores) == 0:
+        return 0.0
+    from sklearn.ensemble import RandomForestRegressor  # takes a second to import
+
+    forest = RandomForestRegressor(_TREES, oob_score=True, random_state=0)
+    forest.fit(np.array(candidates, dtype=np.float64), np.array(scores, dtype=np.float64))
+    return max(float(forest.oob_score_), ScoreModel.fit(space, candidates, scores, trust=1.0).r2)
 
 
 def with_ties(found: Reliability, scored: Sequence[Candidate], r2: float) -> Reliability:
