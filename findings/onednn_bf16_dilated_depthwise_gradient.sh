@@ -6,10 +6,12 @@
 # right, so that the loss looks well and training goes astray; sometimes the gradient is infinite or no number.
 #
 # It takes a depthwise convolution that is dilated from row to row and an output of at least 29 columns: at 28 it is right.
-# Dilated from column to column alone, not depthwise, contiguous, in fp32 it is right. DeepLab with MobileNet, LR-ASPP and networks of large kernels have such layers.
+# Dilated from column to column alone, contiguous, or in fp32 it is right. DeepLab with MobileNet, LR-ASPP and networks
+# of large kernels have such layers. With several channels per group it depends on the processor: right on an Intel Xeon,
+# wrong by as much on an AMD EPYC with AVX-512 BF16 and without AMX; without groups it is right on both.
 #
 # Seen, the error of the weight gradient over its norm: 1.2 to 1.5, inf or nan for dilation 2 at 29 and 64 columns;
-# 0.002 in the other four cases below.
+# 0.002 in the four cases below that are right on all processors.
 set -eu
 if ! grep -q avx512 /proc/cpuinfo; then
     echo "This processor has no AVX-512: nothing to see here."
@@ -53,6 +55,7 @@ cases = {
     "28 columns, dilation 2": (28, (2, 2), last),
     "64 columns, dilation 2 along rows only": (64, (1, 2), last),
     "64 columns, dilation 2, contiguous": (64, (2, 2), contiguous),
+    "64 columns, dilation 2, no groups": (64, (2, 2), last, 1),
     "64 columns, dilation 2, 8 groups": (64, (2, 2), last, 8),
 }
 wrong = []
@@ -61,5 +64,5 @@ for name, case in cases.items():
     print(f"{name}: output {output:.3f}, gradient of the input {inputs:.3f}, of the weight {weight:.3f}")
     assert output < 0.01 and inputs < 0.01
     wrong.append(not weight < 0.05)
-sys.exit(wrong != [True, True, False, False, False, False])
+sys.exit(wrong[:-1] != [True, True, False, False, False, False])  # the last one depends on the processor
 PYTHON

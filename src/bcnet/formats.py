@@ -98,7 +98,9 @@ class Int8(Format):
             ExportError: none were given.
         """
         if self._samples is None:
-            raise ExportError(f"an int8 file is quantised by samples; got none: give {type(self).__name__}(samples)")
+            raise ExportError(
+                f"an int8 file must be quantised by samples; got none: give {type(self).__name__}(samples)"
+            )
         return self._samples
 
 
@@ -128,7 +130,7 @@ class Onnx(Format):
             import_package(package)
         newest = import_package("onnx").defs.onnx_opset_version()
         if self.opset is not None and self.opset > newest:
-            raise ExportError(f"an opset is at most the installed onnx's newest, {newest}; got {self.opset}")
+            raise ExportError(f"an opset must be at most the installed onnx's newest, {newest}; got {self.opset}")
         program = export_graph(network, example, opened=opened)
         try:
             with _quiet():

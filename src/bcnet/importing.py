@@ -22,7 +22,7 @@ def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) 
     place, _, member = name.partition(":")
     package = _module_name(place)
     if not all(part.isidentifier() for part in (*package.split("."), member)):
-        raise error(f"a {what} is {forms}; got {name!r}")
+        raise error(f"a {what} must be {forms}; got {name!r}")
     try:
         module = importlib.import_module(package)
     except Exception as cause:

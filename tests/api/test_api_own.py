@@ -168,14 +168,14 @@ def test_a_search_with_validation_images_and_batches_in_dicts(tmp_path):
     ("data", "message"),
     [
         (lambda d: (d.train, d.test), "same images every time.*or give items for validation"),
-        (lambda d: (1, 2, 3), r"data is a name, .*; got \(int, int, int\)"),
-        (lambda d: 3, "data is a name, a bcnet.DataSet, a datasets.DatasetDict, or .*; got int"),
-        (lambda d: tiny_loaders(validation=d.train), "the validation loader gives its images in one order"),
+        (lambda d: (1, 2, 3), r"data must be a name, .*; got \(int, int, int\)"),
+        (lambda d: 3, "data must be a name, a bcnet.DataSet, a datasets.DatasetDict, or .*; got int"),
+        (lambda d: tiny_loaders(validation=d.train), "the validation loader must give its images in one order"),
         (lambda d: tiny_loaders(validation=DataLoader(d.train.dataset)), "got others on a second reading"),
-        (lambda d: tiny_loaders(test=3), "the test loader is a DataLoader, or batches with a length; got int"),
+        (lambda d: tiny_loaders(test=3), "the test loader must be a DataLoader, or batches with a length; got int"),
         (lambda d: tiny_loaders(validation=[(torch.zeros(2, 1, 8, 8), torch.zeros(2))]), "got torch.float32"),
         (lambda d: tiny_loaders(validation=[torch.zeros(2, 1, 8, 8)]), "pairs of float images"),
-        (lambda d: tiny_loaders(validation=[]), "gives at least one batch an epoch"),
+        (lambda d: tiny_loaders(validation=[]), "must give at least one batch an epoch"),
     ],
 )
 def test_data_that_cannot_be_used_is_refused(tmp_path, data, message):
@@ -220,8 +220,8 @@ def test_a_teacher_of_ones_own_teaches_all_but_the_original(tmp_path):
 @pytest.mark.parametrize(
     ("teacher", "message"),
     [
-        (3, "a teacher is a trained nn.Module; got int"),
-        (nn.Flatten(), r"gives logits of the model's shape, \(2, 3\); got \(2, 64\)"),
+        (3, "a teacher must be a trained nn.Module; got int"),
+        (nn.Flatten(), r"must give logits of the model's shape, \(2, 3\); got \(2, 64\)"),
         (nn.Conv2d(3, 4, 1), "runs on the inputs of the model; Conv2d failed with RuntimeError"),
     ],
 )
@@ -269,12 +269,12 @@ def test_a_score_for_each_image_is_averaged_and_scored_again(tmp_path):
     ("options", "message"),
     [
         ({"loss": lambda outputs, targets: outputs.sum()}, r"loss needs a name .* or give tags=\{'loss':"),
-        ({"loss": 3}, r"loss is a function of \(outputs, targets\); got int"),
-        ({"loss": width_sum}, r"loss is a function of \(outputs, targets\); got one of \(widths\)"),
-        ({"method": bcnet.BCNet(score=lambda a, b, c: 0)}, r"score is a function of .*; got one of \(a, b, c\)"),
-        ({"loss": half_loss, "tags": {"loss": ""}}, "the tag of loss is some text"),
+        ({"loss": 3}, r"loss must be a function of \(outputs, targets\); got int"),
+        ({"loss": width_sum}, r"loss must be a function of \(outputs, targets\); got one of \(widths\)"),
+        ({"method": bcnet.BCNet(score=lambda a, b, c: 0)}, r"score must be a function of .*; got one of \(a, b, c\)"),
+        ({"loss": half_loss, "tags": {"loss": ""}}, "the tag of loss must be some text"),
         ({"tags": {"metric": "x"}}, r"tags are for loss and score; got \['metric'\]"),
-        ({"start": "scrap"}, "start is one of scratch, original, pretrained, supernet; got 'scrap'"),
+        ({"start": "scrap"}, "start must be one of scratch, original, pretrained, supernet; got 'scrap'"),
     ],
 )
 def test_functions_that_cannot_be_used_are_refused(tmp_path, options, message):

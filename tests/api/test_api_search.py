@@ -192,7 +192,7 @@ def test_what_was_left_open_is_taken_from_the_run(finished, monkeypatch):
 
 def test_a_folder_that_is_no_run_directory_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(RunError, match=r"is no run directory: it has no settings.json and holds thesis.tex"):
+    with pytest.raises(RunError, match=r"is not a run directory: it has no settings.json and holds thesis.tex"):
         tiny_search(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(RunError, match="is a file"):
@@ -260,8 +260,8 @@ class WrongInput(TinyNetwork):
         ({"model": lambda: 3}, ModelError, "must return a torch.nn.Module; got int"),
         ({"model": lambda channels: TinyNetwork(channels)}, ModelError, "has to run without arguments; it failed with"),
         ({"model": 3}, ModelError, "a function that makes one, or a name; got int"),
-        ({"data": (1, 2)}, DataError, r"data is a name, .*; got \(int, int\)"),
-        ({"budget": 0.5}, BudgetError, r"a budget is a bcnet.Budget; got 0.5: write Budget\(macs=0.5\)"),
+        ({"data": (1, 2)}, DataError, r"data must be a name, .*; got \(int, int\)"),
+        ({"budget": 0.5}, BudgetError, r"a budget must be a bcnet.Budget; got 0.5: write Budget\(macs=0.5\)"),
         ({"method": "bcnt"}, RecipeError, "one of"),
         ({"method": "bcnet:population=0"}, RecipeError, "'population' must be greater than 0; got 0"),
         ({"method": "bcnet:strategy=trilateral"}, RecipeError, "'strategy' must be 'complementary'"),

@@ -20,7 +20,7 @@ def test_either_limit_makes_a_budget(macs, params, budget):
 
 
 def test_a_mistaken_limit_is_named():
-    with pytest.raises(BudgetError, match="a limit on params is a ratio"):
+    with pytest.raises(BudgetError, match="a limit on params must be a ratio"):
         parse.budget(None, "half")
 
 

@@ -174,7 +174,7 @@ def test_a_budget_is_a_ratio_or_a_count(text, value):
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1e5", "0.5.5", "M", "nan", "inf", "_"])
 def test_other_budgets_are_refused(text):
-    with pytest.raises(BudgetError, match="a limit on macs is a ratio"):
+    with pytest.raises(BudgetError, match="a limit on macs must be a ratio"):
         parse.budget(text, None)
 
 

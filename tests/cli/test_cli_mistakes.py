@@ -70,25 +70,28 @@ def given(widths):
 
 
 MISTAKES = {
-    "unknown model": (search(model="resnet_digit"), "a model is a name of ours.*got 'resnet_digit'.*resnet_digits"),
-    "unknown data": (search(data="digit"), "a data set is one of digits, scattered_digits, cifar10.*got 'digit'"),
+    "unknown model": (
+        search(model="resnet_digit"),
+        "a model must be a name of ours.*got 'resnet_digit'.*resnet_digits",
+    ),
+    "unknown data": (search(data="digit"), "a data set must be one of digits, scattered_digits, cifar10.*got 'digit'"),
     "unknown module": (search(model="no_such_module:f"), "module of model 'no_such_module:f' has to be importable"),
     "unknown factory": (search(model="broken_models:f"), "has to name a function or class of 'broken_models'"),
     "factory fails": (search(model="broken_models:failing"), "it failed with RuntimeError: no luck"),
     "factory of a number": (search(model="broken_models:number"), "has to return a torch.nn.Module; got int"),
     "model rejects the images": (search(model="broken_models:Wide"), "must run on the example input, shape"),
-    "budget zero": (search(budget="0"), r"budget macs is a ratio .* got 0"),
+    "budget zero": (search(budget="0"), r"budget macs must be a ratio .* got 0"),
     "budget above range": (search(budget="1.6"), r"in \(0, 1.5\] of the original network.*got 1.6"),
     "budget of words": (
         search(budget="half"),
-        r"a limit on (macs|params) is a ratio such as 0.5 or a count.*got 'half'",
+        r"a limit on (macs|params) must be a ratio such as 0.5 or a count.*got 'half'",
     ),
-    "budget not a number": (search(budget="nan"), "a limit on (macs|params) is a ratio"),
+    "budget not a number": (search(budget="nan"), "a limit on (macs|params) must be a ratio"),
     "budget below the narrowest": (search(budget="0.00001"), r"narrowest network of the space, [\d,]+ MACs"),
     "budget of one MAC": (search(budget="1"), r"narrowest network of the space, [\d,]+ MACs"),
-    "parameter budget of words": (search(params_budget="x"), "a limit on params is a ratio"),
+    "parameter budget of words": (search(params_budget="x"), "a limit on params must be a ratio"),
     "batch above the images": (search(set="batch_size=5000"), "at most the number of images"),
-    "unknown recipe": (search(recipe="vgg"), "a recipe is a .yaml file or one of .*digits"),
+    "unknown recipe": (search(recipe="vgg"), "a recipe must be a .yaml file or one of .*digits"),
     "unknown key": (search(set="speed=3"), "unknown key 'speed': the keys are optimizer, lr"),
     "wrong type": (search(set="lr=fast"), "'lr' must be a valid number.*got 'fast'"),
     "set without value": (search(set="lr"), "--set takes key=value"),
@@ -112,13 +115,16 @@ MISTAKES = {
     "missing folder": (search(data="imagefolder:{tmp}/none"), "none"),
     "missing file": (search(data="parquet:{tmp}/none"), "none"),
     "no number in the loss": (search(model="broken_models:Exploding"), "a loss must be a finite number"),
-    "profile of an unknown model": (["profile", "vgg"], "a model is a name of ours.*got 'vgg'.*nearest: vgg19"),
+    "profile of an unknown model": (["profile", "vgg"], "a model must be a name of ours.*got 'vgg'.*nearest: vgg19"),
     "profile of nothing": (["profile"], "give a MODEL"),
     "profile of words": (["profile", "resnet_digits", "--widths", "a,b"], "--widths are whole numbers"),
     "profile of too few": (["profile", "resnet_digits", "--widths", "1,2"], "one entry per group, 6 here; got 2"),
     "profile of too wide": (["profile", "resnet_digits", "--widths", "99,1,1,1,1,1"], r"an int in \[1, 16\].*got 99"),
-    "profile without classes": (["profile", "resnet_digits", "--classes", "0"], "num_classes is a positive int; got 0"),
-    "profile without pixels": (["profile", "resnet_digits", "--image-size", "0"], "image_size is a positive int"),
+    "profile without classes": (
+        ["profile", "resnet_digits", "--classes", "0"],
+        "num_classes must be a positive int; got 0",
+    ),
+    "profile without pixels": (["profile", "resnet_digits", "--image-size", "0"], "image_size must be a positive int"),
     "profile without choices": (["profile", "resnet_digits", "--num-choices", "0"], "num_choices.*got 0"),
     "profile of a ratio above one": (["profile", "resnet_digits", "--min-ratio", "2"], "min_ratio.*got 2"),
     "profile without multiple": (["profile", "resnet_digits", "--multiple-of", "0"], "multiple_of.*got 0"),
@@ -126,9 +132,9 @@ MISTAKES = {
     "profile of no type": (["profile", "resnet_digits", "--input", "8:zeros"], "a shape without the batch.*got '8:z"),
     "profile of no pattern": (["profile", "resnet_digits", "--ignore", "layer9.*"], "layer9"),
     "profile of only nothing": (["profile", "resnet_digits", "--only", "layer9.*"], "layer9"),
-    "profile of a path": (["profile", "models/net.py"], "a model is a name of ours.*got 'models/net.py'"),
-    "profile of a broken name": (["profile", "a b:c"], "a model is a name of ours.*got 'a b:c'"),
-    "profile of half a name": (["profile", "broken_models:"], "a model is a name of ours.*got 'broken_models:'"),
+    "profile of a path": (["profile", "models/net.py"], "a model must be a name of ours.*got 'models/net.py'"),
+    "profile of a broken name": (["profile", "a b:c"], "a model must be a name of ours.*got 'a b:c'"),
+    "profile of half a name": (["profile", "broken_models:"], "a model must be a name of ours.*got 'broken_models:'"),
     "profile of no torchvision model": (["profile", "torchvision:resnet51"], "torchvision:NAME takes.*got 'resnet51'"),
     "profile of no timm model": (["profile", "timm:resnet51x"], "timm:NAME takes one of .*got 'resnet51x'"),
     "seed beyond 32 bits": (search(seed=2**32), "'seed' must be less than 4294967296; got 4294967296"),
@@ -142,14 +148,17 @@ MISTAKES = {
     "parameter budget below the narrowest": (search(params_budget="1"), r"narrowest network of the space.*parameters"),
     "budget with a unit": (
         search(budget="150 MMACs"),
-        "a limit on (macs|params) is a ratio such as 0.5 or a count.*got '150 MMACs'",
+        "a limit on (macs|params) must be a ratio such as 0.5 or a count.*got '150 MMACs'",
     ),
     "negative budget": (
         search(budget="-0.5"),
-        "a limit on (macs|params) is a ratio such as 0.5 or a count.*got '-0.5'",
+        "a limit on (macs|params) must be a ratio such as 0.5 or a count.*got '-0.5'",
     ),
-    "negative pause between checkpoints": (search(checkpoint_seconds=-1), "checkpoint_seconds is a number.*got -1"),
-    "no pause between checkpoints": (search(checkpoint_seconds="nan"), "checkpoint_seconds is a number.*got nan"),
+    "negative pause between checkpoints": (
+        search(checkpoint_seconds=-1),
+        "checkpoint_seconds must be a number.*got -1",
+    ),
+    "no pause between checkpoints": (search(checkpoint_seconds="nan"), "checkpoint_seconds must be a number.*got nan"),
     "unknown log": (search(log="loud"), "loud"),
     "set without key": (search(set="=3"), "--set takes key=value.*got '=3'"),
     "set inside of a number": (search(set="lr.peak=1"), "'lr' has no settings inside"),
@@ -170,41 +179,44 @@ MISTAKES = {
     "recipe of code": (search(recipe="{tmp}/code.yaml"), "must be YAML.*could not determine a constructor"),
     "recipe without lr": (search(recipe="{tmp}/short.yaml"), "key 'lr' is required, and missing"),
     "recipe of a book": (search(recipe="{tmp}/long.yaml"), "must be YAML.*at most 65,536 are read"),
-    "data of nothing": (search(data="parquet:"), "a data set is one of digits.*got 'parquet:'"),
-    "data of a broken repository": (search(data="hf:a/b/c"), "a data set is one of .*got 'hf:a/b/c'"),
+    "data of nothing": (search(data="parquet:"), "a data set must be one of digits.*got 'parquet:'"),
+    "data of a broken repository": (search(data="hf:a/b/c"), "a data set must be one of .*got 'hf:a/b/c'"),
     "parquet of text": (search(data="parquet:{tmp}/text.yaml"), "takes parquet files; .* could not be read"),
     "folder of a file": (search(data="imagefolder:{tmp}/text.yaml"), "takes a folder; got .*text.yaml"),
-    "folder of nothing": (search(data="imagefolder:{tmp}/empty"), "a folder of images has a subfolder for each class"),
+    "folder of nothing": (
+        search(data="imagefolder:{tmp}/empty"),
+        "a folder of images must have a subfolder for each class",
+    ),
     "run below a file": (search(out="{tmp}/text.yaml/run"), "folder .*run cannot be made: Not a directory"),
     "dry run below the narrowest": ([*search(budget="1"), "--dry-run"], r"narrowest network of the space"),
-    "report of nothing": (["report", "{tmp}/none"], "is no run directory"),
-    "report of a file": (["report", "{tmp}/text.yaml"], "is no run directory"),
-    "report of another folder": (["report", "{tmp}"], "is no run directory: it has no settings.json"),
+    "report of nothing": (["report", "{tmp}/none"], "is not a run directory"),
+    "report of a file": (["report", "{tmp}/text.yaml"], "is not a run directory"),
+    "report of another folder": (["report", "{tmp}"], "is not a run directory: it has no settings.json"),
     "report of a damaged run": (["report", "{tmp}/damaged"], "settings.json is damaged: its checksum does not match"),
-    "report of a run with a link": (["report", "{tmp}/linked"], "holds files and folders of its own.*is a link"),
-    "status of nothing": (["status", "{tmp}/none"], "a run directory is a folder; .*none is not there"),
-    "status of a file": (["status", "{tmp}/text.yaml"], "a run directory is a folder; .*text.yaml is a file"),
-    "status of another folder": (["status", "{tmp}"], "is no run directory: it has no settings.json"),
-    "export of nothing": (["export", "{tmp}/none"], "is no run directory"),
+    "report of a run with a link": (["report", "{tmp}/linked"], "must hold files and folders of its own.*is a link"),
+    "status of nothing": (["status", "{tmp}/none"], "a run directory must be a folder; .*none is not there"),
+    "status of a file": (["status", "{tmp}/text.yaml"], "a run directory must be a folder; .*text.yaml is a file"),
+    "status of another folder": (["status", "{tmp}"], "is not a run directory: it has no settings.json"),
+    "export of nothing": (["export", "{tmp}/none"], "is not a run directory"),
     "export of an unknown format": (
         ["export", "{tmp}/none", "--format", "tflite"],
-        "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, mnn, executorch, executorch:int8; "
+        "a format must be one of onnx, pt2, safetensors, litert, litert:int8, ncnn, mnn, executorch, executorch:int8; "
         "got 'tflite'",
     ),
     "size to resize from": (["export", "{tmp}/none", "--from-size", "480"], "640; got '480'"),
-    "upload without a name": (["export", "{tmp}/none", "--push", "net"], "is ORG/NAME"),
+    "upload without a name": (["export", "{tmp}/none", "--push", "net"], "must be ORG/NAME"),
     "a negative rate": (search(set="lr=-1"), "'lr' must be greater than 0; got -1"),
-    "reuse of nothing": (search(reuse="{tmp}/none"), "is no run directory"),
-    "unknown method": (search(method="evolve"), "a method is one of trainings, bcnet.*got 'evolve'"),
+    "reuse of nothing": (search(reuse="{tmp}/none"), "is not a run directory"),
+    "unknown method": (search(method="evolve"), "a method must be one of trainings, bcnet.*got 'evolve'"),
     "unknown field": (method("size=3"), "unknown key 'size'.*population"),
-    "method without value": (method("population"), "a method's fields are key=value .*got 'population'"),
+    "method without value": (method("population"), "a method's fields must be key=value .*got 'population'"),
     "effort beside the supernet": (search(effort="small"), "--effort is of the method trainings; got small"),
     "unknown effort": (
         search(method="trainings", effort="huge"),
         "'effort' must be 'small', 'medium' or 'large'.*got 'huge'",
     ),
-    "unknown start": (search(start="zero"), "start is one of scratch, .*got 'zero'"),
-    "unknown end": (search(until="tomorrow"), "until is .*got 'tomorrow'"),
+    "unknown start": (search(start="zero"), "start must be one of scratch, .*got 'zero'"),
+    "unknown end": (search(until="tomorrow"), "until must be .*got 'tomorrow'"),
     "unknown option": (search(option="speed=3"), "options: unknown key 'speed'"),
     "option out of range": (
         search(option="examples=99"),
@@ -215,7 +227,7 @@ MISTAKES = {
     "given too few": (given("1,2"), "one entry per group, 6 here; got 2"),
     "given no file": (given("{tmp}/none.json"), "none.json cannot be read"),
     "given what nobody published": (given("published:x"), "published widths are there for mobilenetv2, vgg19"),
-    "recipe of no name": (["recipes", "none"], "a recipe is a .yaml file or one of digits.*got 'none'"),
+    "recipe of no name": (["recipes", "none"], "a recipe must be a .yaml file or one of digits.*got 'none'"),
 }
 
 
@@ -305,13 +317,13 @@ def test_a_class_without_images(tmp_path):
 
 def test_a_folder_named_without_its_kind(tmp_path):
     words = search(data=str(folder_of_images(tmp_path / "images")))
-    assert_refused(invoke(words, tmp_path), f"a data set is one of .*is imagefolder:{tmp_path}/images")
+    assert_refused(invoke(words, tmp_path), f"a data set must be one of .*is imagefolder:{tmp_path}/images")
 
 
 def test_fewer_images_than_a_batch(tmp_path):
     data = folder_of_images(tmp_path / "images", count=20)
     words = search(data=f"imagefolder:{data}", set="batch_size=128")
-    assert_refused(invoke(words, tmp_path), "a batch size is at most the number of images, .*--set batch_size=")
+    assert_refused(invoke(words, tmp_path), "a batch size must be at most the number of images, .*--set batch_size=")
 
 
 def test_an_unreadable_image(tmp_path):
@@ -328,7 +340,7 @@ def test_labels_out_of_range(tmp_path, labels):
 def test_a_folder_that_is_no_run_directory(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").write_text("mine")
-    assert_refused(invoke(search(), tmp_path), "is no run directory: it has no settings.json and holds notes.txt")
+    assert_refused(invoke(search(), tmp_path), "is not a run directory: it has no settings.json and holds notes.txt")
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 

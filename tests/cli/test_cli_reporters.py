@@ -88,7 +88,7 @@ def test_a_log_can_be_asked_for(log):
 
 
 def test_an_unknown_log_is_refused():
-    with pytest.raises(BCNetError, match="--log is one of auto, bars, lines, json, quiet; got 'loud'"):
+    with pytest.raises(BCNetError, match="--log must be one of auto, bars, lines, json, quiet; got 'loud'"):
         make_reporter(shown(terminal=False)[1], "loud")
 
 

@@ -73,13 +73,13 @@ def test_a_method_may_be_a_text_in_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- a list", "a run file is a mapping of settings to values; .* holds a list"),
+        ("- a list", "a run file must be a mapping of settings to values; .* holds a list"),
         ("model: [", "cannot be read"),
         ("speed: 3", "unknown key 'speed': the keys are model, data"),
         (f"method: {{name: bcnet, speed: 3}}\n{HEAD}", "speed"),
         ("loss: mine.loss", "unknown key 'loss'"),
         ("budget: {speed: 3}", "budget limits macs, params, memory, size, latency, arena, flash; got speed"),
-        ("budget: half", "a limit on macs is a ratio such as 0.5"),
+        ("budget: half", "a limit on macs must be a ratio such as 0.5"),
         (f"method: trainings:effort=huge\n{HEAD}", "'effort' must be 'small', 'medium' or 'large'; got 'huge'"),
         (f"method: {{name: mine}}\n{HEAD}", "unknown method 'mine'"),
         (f"space: 3\n{HEAD}", "space is a mapping of settings to values; got 3"),
@@ -107,5 +107,5 @@ def test_a_budget_names_its_measures():
     for wrong in ("speed=3", "macs=0.5,macs=0.4", "macs=0.5,0.4"):
         with pytest.raises(BudgetError, match="limits each of macs, params, memory, size, latency, arena, flash once"):
             parse.budget(wrong, None)
-    with pytest.raises(BudgetError, match="parameters are limited once"):
+    with pytest.raises(BudgetError, match="parameters must be limited once"):
         parse.budget("params=0.4", "0.5")

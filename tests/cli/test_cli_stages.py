@@ -86,11 +86,11 @@ def test_published_widths_are_profiled_by_name():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--budget", "half"], "a limit on macs is a ratio"),
+        (["--budget", "half"], "a limit on macs must be a ratio"),
         (["--budget", "0.5", "--set", "augmentation.padding=x"], "'augmentation"),
-        (["--budget", "0.5", "--log", "loud"], "--log is one of auto"),
+        (["--budget", "0.5", "--log", "loud"], "--log must be one of auto"),
         ([], "a search needs a budget; got none"),
-        (["--budget", "0.5", "--reuse", "{tmp}"], "is no run directory"),
+        (["--budget", "0.5", "--reuse", "{tmp}"], "is not a run directory"),
     ],
 )
 def test_mistakes_end_with_one_message(tmp_path, arguments, message):

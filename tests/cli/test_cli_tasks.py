@@ -165,7 +165,7 @@ def test_widths_are_trained_and_baselines_found_for_a_task(tmp_path):
     ("arguments", "message"),
     [
         (("--data", "own_job:broken"), "the function of data set 'own_job:broken' .* failed with ValueError: no disk"),
-        (("--data", "own_job:number"), "data is a name, a bcnet.DataSet, .*; got int"),
+        (("--data", "own_job:number"), "data must be a name, a bcnet.DataSet, .*; got int"),
         (("--data", "own_job:number_of_images"), "has to name a function or class of 'own_job' .* got a int"),
         (("--data", "own_jobs:loaders"), "the module of data set 'own_jobs:loaders' has to be importable"),
         (

@@ -78,7 +78,7 @@ def test_a_budget_on_a_measure_of_ones_own_reads_as_it_was_written():
     ("wrong", "message"),
     [
         (lambda: Budget({"blocks": 3}), r"a mapping of bcnet.Measure to limit; got \{'blocks': 3\}"),
-        (lambda: Budget({Steps(): 0}), r"budget blocks is a ratio .* or a positive count \(int\); got 0"),
+        (lambda: Budget({Steps(): 0}), r"budget blocks must be a ratio .* or a positive count \(int\); got 0"),
         (
             lambda: Budget({Weighted(): 0.5, Weighted(factor=2): 0.5}),
             "limits each measure once; got weighted, weighted",

@@ -201,10 +201,10 @@ def test_a_measure_with_settings_has_a_name_for_files_and_commands(text, measure
     [
         (
             {"memory": "3 parsecs"},
-            "a limit on memory is a ratio such as 0.5 or a count such as 320 KiB; got '3 parsecs'",
+            "a limit on memory must be a ratio such as 0.5 or a count such as 320 KiB; got '3 parsecs'",
         ),
-        ({"size": 0}, "budget size is a ratio"),
-        ({"memory": b"1"}, "budget memory is a ratio"),
+        ({"size": 0}, "budget size must be a ratio"),
+        ({"memory": b"1"}, "budget memory must be a ratio"),
     ],
 )
 def test_limits_that_are_none_are_refused(wrong, message):

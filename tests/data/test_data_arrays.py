@@ -75,13 +75,25 @@ def test_without_a_test_part_a_fifth_is_held_out(tmp_path):
         ({"x": COLOUR, "images": COLOUR, "y": NUMBERS}, "got two of images, x and images"),
         (
             {"x": COLOUR.astype(np.int32), "y": NUMBERS},
-            "images are bytes, or floats in .*; got int32 for npz",
+            "images must be bytes, or floats in .*; got int32 for npz",
         ),
-        ({"x": COLOUR * 1.0, "y": NUMBERS}, "floats of images are in .0, 1.; got 0 to 249 for npz:.*, train: image 0"),
-        ({"x": COLOUR[:, :, 0], "y": NUMBERS[:5]}, r"labels are one for each image, .*; got \(5,\) for 12 images"),
-        ({"x": COLOUR, "y": np.eye(3)[NUMBERS]}, r"labels are one for each image, .*; got \(12, 3\) for 12 images"),
-        ({"x": COLOUR, "y": NUMBERS / 2}, "labels are integers, .* or words; got 0.0 for npz:.*, training: image 0"),
-        ({"x": COLOUR.reshape(12, -1), "y": NUMBERS}, r"images are arrays .*; got \(12, 144\) for npz:.*, train"),
+        (
+            {"x": COLOUR * 1.0, "y": NUMBERS},
+            "floats of images must be in .0, 1.; got 0 to 249 for npz:.*, train: image 0",
+        ),
+        (
+            {"x": COLOUR[:, :, 0], "y": NUMBERS[:5]},
+            r"there must be one label for each image, .*; got \(5,\) for 12 images",
+        ),
+        (
+            {"x": COLOUR, "y": np.eye(3)[NUMBERS]},
+            r"there must be one label for each image, .*; got \(12, 3\) for 12 images",
+        ),
+        (
+            {"x": COLOUR, "y": NUMBERS / 2},
+            "labels must be integers, .* or words; got 0.0 for npz:.*, training: image 0",
+        ),
+        ({"x": COLOUR.reshape(12, -1), "y": NUMBERS}, r"images must be arrays .*; got \(12, 144\) for npz:.*, train"),
         ({"x": COLOUR, "y": NUMBERS.astype(object)}, "could not be read: Object arrays cannot be loaded"),
     ],
 )

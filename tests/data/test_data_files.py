@@ -175,7 +175,7 @@ def test_a_large_folder_stays_in_its_files_too(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("setting", "value"), [("min_area", 0.0), ("min_area", 1.5), ("colour_jitter", 1.0)])
 def test_impossible_crops_are_refused(setting, value):
-    with pytest.raises(DataError, match=f"{setting} of a resized crop is a share of 1; got {value}"):
+    with pytest.raises(DataError, match=f"{setting} of a resized crop must be a share of 1; got {value}"):
         ResizedCrop(**{setting: value})
 
 

@@ -80,7 +80,7 @@ def test_words_as_labels_are_numbered_alphabetically(form, inputs) -> None:
     tested = given_data(parts, None)
     labels = tested.test.labels if isinstance(tested, DataSet) else torch.cat([y for _, y in tested.test])
     assert labels.tolist() == [("ant", "bee", "cat").index(word) for word in words[40:]]
-    with pytest.raises(DataError, match="all images are of the classes of training; got 'dog'"):
+    with pytest.raises(DataError, match="all images must be of the classes of training; got 'dog'"):
         given_data({**parts, "test": (inputs[40:], form(["dog"] * 20))}, None)
 
 
@@ -93,7 +93,7 @@ def test_a_few_images_of_each_class_are_enough(count, classes) -> None:
 
 def test_pictures_of_several_sizes_are_resized() -> None:
     pictures = [(Image.new("L", (8 + i % 3, 8)), i % 3) for i in range(COUNT)]
-    with pytest.raises(DataError, match=r"images have one size; got 8x8 and, .*: give image_size"):
+    with pytest.raises(DataError, match=r"images must have one size; got 8x8 and, .*: give image_size"):
         given_data(pictures, None)
     assert given_data(pictures, 8).image_shape == (1, 8, 8)
 
@@ -179,17 +179,17 @@ class Passing(IterableDataset):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ((NUMBERS, LABELS[:50]), "arrays of inputs and targets are equally long; got 60 and 50"),
-        (Passing(), "the given data are a data set with a length and items by number; got Passing"),
+        ((NUMBERS, LABELS[:50]), "arrays of inputs and targets must be equally long; got 60 and 50"),
+        (Passing(), "the given data must be a data set with a length and items by number; got Passing"),
         (
             DataLoader(TensorDataset(NUMBERS, LABELS), 16, sampler=WeightedRandomSampler([1.0] * COUNT, COUNT)),
             "needs no sampler of its own; got WeightedRandomSampler: give two, ",
         ),
-        ({"x": NUMBERS, "y": LABELS}, "data in a mapping have a part 'train'; got 'x', 'y'"),
-        ({}, "data in a mapping have a part 'train'; got nothing"),
-        (NUMBERS, "data is a name, .*; got Tensor"),
+        ({"x": NUMBERS, "y": LABELS}, "data in a mapping must have a part 'train'; got 'x', 'y'"),
+        ({}, "data in a mapping must have a part 'train'; got nothing"),
+        (NUMBERS, "data must be a name, .*; got Tensor"),
         ((NUMBERS, LABELS, 3), r"of which a fifth is held out for the test, .*; got \(Tensor, Tensor, int\)"),
-        (None, "data is a name, .*; got NoneType"),
+        (None, "data must be a name, .*; got NoneType"),
         (Path("pictures"), "begins with their kind, such as 'imagefolder:pictures'.*; got PosixPath: pictures"),
         ((NUMBERS[:2], LABELS[:2]), "holding out needs at least one image"),
     ],
@@ -207,6 +207,6 @@ def test_a_pair_of_arrays_is_searched(tmp_path) -> None:
 
 def test_epochs_that_are_given_twice_agree(tmp_path) -> None:
     budget = bcnet.Budget(macs=0.5)
-    with pytest.raises(RecipeError, match=r"epochs are given once; got epochs=2 and training's 3: leave one out"):
+    with pytest.raises(RecipeError, match=r"epochs must be given once; got epochs=2 and training's 3: leave one out"):
         bcnet.search("resnet_digits", "digits", budget, tmp_path / "run", training={"epochs": 3}, epochs=2)
     assert not (tmp_path / "run").exists()

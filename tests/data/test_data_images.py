@@ -19,13 +19,17 @@ def random_images(count, classes=3, shape=(3, 8, 8), seed=0):
 @pytest.mark.parametrize(
     ("pixels", "labels", "message"),
     [
-        (torch.zeros(4, 3, 8, 8), torch.zeros(4).long(), "pixels are a torch.uint8 tensor.*got torch.float32 of shape"),
+        (
+            torch.zeros(4, 3, 8, 8),
+            torch.zeros(4).long(),
+            "pixels must be a torch.uint8 tensor.*got torch.float32 of shape",
+        ),
         (torch.zeros(4, 8, 8).byte(), torch.zeros(4).long(), r"shape \(n, C, H, W\); got torch.uint8 of shape \(4, 8"),
-        (np.zeros((4, 3, 8, 8)), torch.zeros(4).long(), "pixels are a torch.uint8 tensor.*got ndarray"),
-        (torch.zeros(4, 3, 8, 8).byte(), torch.zeros(4), "labels are a torch.int64 tensor.*got torch.float32"),
-        (torch.zeros(4, 3, 8, 8).byte(), torch.zeros(4, 1).long(), r"labels are .* of shape \(n,\); got"),
+        (np.zeros((4, 3, 8, 8)), torch.zeros(4).long(), "pixels must be a torch.uint8 tensor.*got ndarray"),
+        (torch.zeros(4, 3, 8, 8).byte(), torch.zeros(4), "labels must be a torch.int64 tensor.*got torch.float32"),
+        (torch.zeros(4, 3, 8, 8).byte(), torch.zeros(4, 1).long(), r"labels must be .* of shape \(n,\); got"),
         (torch.zeros(4, 3, 8, 8).byte(), torch.zeros(3).long(), "one label; got 4 images and 3 labels"),
-        (torch.zeros(0, 3, 8, 8).byte(), torch.zeros(0).long(), "holds at least one; got none"),
+        (torch.zeros(0, 3, 8, 8).byte(), torch.zeros(0).long(), "must hold at least one; got none"),
         (torch.zeros(2, 3, 8, 8).byte(), torch.tensor([0, -1]), "from 0; got -1"),
     ],
 )
@@ -79,7 +83,7 @@ def test_a_data_set_of_tensors():
 def test_labels_of_any_integer_type_do():
     pixels, labels = random_images(6)
     assert DataSet.from_tensors((pixels, labels.int()), (pixels, labels.byte())).train.labels.dtype == torch.int64
-    with pytest.raises(DataError, match=r"labels are integers.*got torch\.float32"):
+    with pytest.raises(DataError, match=r"labels must be integers.*got torch\.float32"):
         DataSet.from_tensors((pixels, labels.float()), (pixels, labels))
 
 
@@ -89,7 +93,12 @@ def test_labels_of_any_integer_type_do():
         (random_images(6), random_images(6, shape=(3, 4, 4)), {}, "have one shape; got .*give image_size"),
         (random_images(6), random_images(6, classes=4), {}, "from 0 to 2 for its 3 classes; got 3 among the test"),
         (random_images(6), random_images(6), {"class_names": "ab"}, "from 0 to 1 .* got 2 among the training"),
-        (random_images(6), random_images(6), {"class_names": "abcd"}, "has training images; got none for d: leave"),
+        (
+            random_images(6),
+            random_images(6),
+            {"class_names": "abcd"},
+            "must have training images; got none for d: leave",
+        ),
         ((random_images(6)[0], torch.full((6,), 10**12)), random_images(6), {}, "without a gap; got 1000000000000"),
     ],
 )
@@ -134,12 +143,15 @@ def test_grey_tensors_stay_grey_and_are_resized():
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([(torch.full((3, 4, 4), 2.0), 0)], r"floats of images are in \[0, 1\]; got 2 to 2 .*leave the normalisation"),
+        (
+            [(torch.full((3, 4, 4), 2.0), 0)],
+            r"floats of images must be in \[0, 1\]; got 2 to 2 .*leave the normalisation",
+        ),
         ([(torch.zeros(3, 4, 4, dtype=torch.int32), 0)], "got torch.int32 for mine, train: image 0"),
         ([(torch.zeros(5, 4, 4), 0)], r"with 1 or 3 channels; got ndarray of shape \(4, 4, 5\)"),
-        ([("a path", 0)], "images are PIL images.*got str for mine, train: image 0"),
-        ([(torch.zeros(3, 4, 4), 0.5)], "labels are integers.*got 0.5 for mine, train: image 0"),
-        ([(torch.zeros(3, 4, 4), -1)], "labels are integers.*got -1"),
+        ([("a path", 0)], "images must be PIL images.*got str for mine, train: image 0"),
+        ([(torch.zeros(3, 4, 4), 0.5)], "labels must be integers.*got 0.5 for mine, train: image 0"),
+        ([(torch.zeros(3, 4, 4), -1)], "labels must be integers.*got -1"),
         ([torch.zeros(3, 4, 4)], "pairs of image and label; got Tensor"),
         ([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 4), 0)], "got 4x4 and, for mine, train: image 1, 4x5: give"),
         ([], "at least one; got none"),

@@ -150,11 +150,11 @@ def test_of_two_loaders_a_fifth_is_held_out_and_batches_stay_theirs() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ((Made(lambda i: (FLOATS[i], "cat")),) * 2, "targets are numbers or tensors; got 'cat' for item 0"),
+        ((Made(lambda i: (FLOATS[i], "cat")),) * 2, "targets must be numbers or tensors; got 'cat' for item 0"),
         ((Made(lambda i: (FLOATS[i], 1, i)),) * 2, "got tuple of 3 for item 0"),
         ((Made(lambda i: {"x": FLOATS[i]}),) * 2, "dicts with the target under 'label'"),
         ((Made(lambda i: FLOATS[i]),) * 2, "got Tensor for item 0"),
-        ((TensorDataset(FLOATS, LABELS), []), "the test data have at least one item; got none"),
+        ((TensorDataset(FLOATS, LABELS), []), "the test data must have at least one item; got none"),
         ((TensorDataset(FLOATS, LABELS), Passing()), r"list\(data\) makes one"),
         (((FLOATS, LABELS[:5]),) * 2, "equally long; got 60 and 5"),
         ((Made(lambda i: (Image.new("L", (8, 8)), 0.5)),) * 2, "ToTensor makes floats of images"),

@@ -61,7 +61,7 @@ def test_unknown_names_list_what_there_is(name):
 
 @pytest.mark.parametrize("image_size", [0, -1, 2.5, True])
 def test_image_sizes_that_do_not_do(image_size):
-    with pytest.raises(DataError, match="image_size is a positive int; got"):
+    with pytest.raises(DataError, match="image_size must be a positive int; got"):
         load("digits", image_size=image_size)
 
 
@@ -147,7 +147,7 @@ def test_tables_that_were_saved_to_disk(tmp_path):
 def test_parquet_errors(tmp_path):
     with pytest.raises(DataError, match="takes a file or a folder; got '/no/such/place', which does not exist"):
         load("parquet:/no/such/place")
-    with pytest.raises(DataError, match=r"has train\*.parquet.*; got no parquet file in"):
+    with pytest.raises(DataError, match=r"must have train\*.parquet.*; got no parquet file in"):
         load(f"parquet:{tmp_path}")
     (tmp_path / "train.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(DataError, match=r"takes parquet files; .* could not be read"):
@@ -159,12 +159,12 @@ def test_parquet_errors(tmp_path):
     [
         ([0, 1, 0], {"image_column": "photo"}, "a column called image or img or .*; got photo, label: rename"),
         ([0, 1, 0], {"label_column": "y"}, "a column called label or labels or .*; got image, y"),
-        ([0.0, 1.0, 0.5], {}, "labels are integers.*got 0.0 for .*, training: image 0"),
-        (["a", "b", None], {}, "labels are integers, the class numbers from 0, or words; got None for .*image 2"),
-        (["a", "b", "c"], {}, "all images are of the classes of training; got '0' for parquet.*, test: image 0"),
-        ([0, None, 1], {}, "labels are integers.*got None for .*image 1"),
-        ([0, 1, -1], {}, "labels are integers.*got -1 for .*image 2"),
-        ([0, 2, 0], {}, "has training images; got none for 1"),
+        ([0.0, 1.0, 0.5], {}, "labels must be integers.*got 0.0 for .*, training: image 0"),
+        (["a", "b", None], {}, "labels must be integers, the class numbers from 0, or words; got None for .*image 2"),
+        (["a", "b", "c"], {}, "all images must be of the classes of training; got '0' for parquet.*, test: image 0"),
+        ([0, None, 1], {}, "labels must be integers.*got None for .*image 1"),
+        ([0, 1, -1], {}, "labels must be integers.*got -1 for .*image 2"),
+        ([0, 2, 0], {}, "must have training images; got none for 1"),
         (
             [0, 1, 0],
             {"images": [png(picture(0)), b"garbage", png(picture(1))]},
@@ -193,7 +193,7 @@ def test_test_labels_beyond_the_training_classes(tmp_path):
 def test_empty_splits(tmp_path):
     write_parquet(tmp_path / "train.parquet", [0, 1])
     write_parquet(tmp_path / "test.parquet", pa.array([], pa.int64()), images=[])
-    with pytest.raises(DataError, match=r"holds at least one; got none in the rows of .*test\.parquet"):
+    with pytest.raises(DataError, match=r"must hold at least one; got none in the rows of .*test\.parquet"):
         load(f"parquet:{tmp_path}")
 
 
@@ -255,7 +255,7 @@ def test_validation_images_beside_test_images_are_read_for_themselves(tmp_path):
     (tmp_path / "Val" / "dog" / "0.png").rename(tmp_path / "0.png")
     (tmp_path / "Val" / "cow").mkdir()
     (tmp_path / "0.png").rename(tmp_path / "Val" / "cow" / "0.png")
-    with pytest.raises(DataError, match=r"validation images are of the .*; got cow in validation alone"):
+    with pytest.raises(DataError, match=r"validation images must be of the .*; got cow in validation alone"):
         load(f"imagefolder:{tmp_path}")
 
 
@@ -320,17 +320,17 @@ def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
     [
         (CSV.replace("label", "kind"), r"a column called label or class .*; got file_name, kind, split"),
         (CSV.replace("b/2.png", "b/7.png"), r"'b/7.png' in list.csv, line 4 is not: names count from"),
-        (CSV.replace("b/2.png", "../c.png"), r"lie in its folder.* got '\.\./c.png' in list.csv, line 4: put"),
+        (CSV.replace("b/2.png", "../c.png"), r"must be in its folder.* got '\.\./c.png' in list.csv, line 4: put"),
         (CSV.replace("a.png,9", "a.png,11"), "of the classes of training; got '11' in list.csv, line 6"),
         (CSV.replace("b/2.png,9", "b/2.png,"), r"a file and a class; got 'b/2.png', '', 'train' in list.csv, line 4"),
-        (CSV.replace("train", "other"), r"has rows for training; got the splits other, val, test"),
+        (CSV.replace("train", "other"), r"must have rows for training; got the splits other, val, test"),
         (CSV.replace(",10,train", ",9,train"), r"two classes or more; got only 9 for training"),
         (CSV.replace("b/2.png", "b\0.png"), r"'b\\x00.png' in list.csv, line 4 is not: names count from"),
         (
             CSV.replace("split", '"of\ntwo lines"').replace("label", "kind"),
             r"got file_name, kind, 'of\\ntwo lines': ren",
         ),
-        ("file,label\n", r"has rows; got none"),
+        ("file,label\n", r"must have rows; got none"),
         ("", r"a column called file_name or .*; got nothing: rename"),
     ],
 )
@@ -354,7 +354,9 @@ def test_csv_needs_a_file_or_a_folder_of_splits(tmp_path):
         with pytest.raises(DataError, match=message):
             load(f"csv:{place}")
     write_csv(tmp_path)
-    with pytest.raises(DataError, match=r"a folder of CSV files has train.csv and test.csv; got list.csv: give one"):
+    with pytest.raises(
+        DataError, match=r"a folder of CSV files must have train.csv and test.csv; got list.csv: give one"
+    ):
         load(f"csv:{tmp_path}")
     (tmp_path / "list.csv").write_bytes(b"file,label\n\xff.png,a\n")
     with pytest.raises(DataError, match=r"takes a CSV file in UTF-8; .* could not be read"):
@@ -500,18 +502,18 @@ def test_a_test_folder_may_lack_a_class(tmp_path):
 
 
 def test_image_folder_errors(tmp_path):
-    with pytest.raises(DataError, match="takes a folder; got '/no/such/place', which is none"):
+    with pytest.raises(DataError, match="takes a folder; got '/no/such/place', which is not one"):
         load("imagefolder:/no/such/place")
     with pytest.raises(DataError, match="a subfolder for each class; got none in"):
         load(f"imagefolder:{tmp_path}")
     write_folder(tmp_path / "test", ["cat", "dog"])
-    with pytest.raises(DataError, match="has train/ beside it"):
+    with pytest.raises(DataError, match="must have train/ beside it"):
         load(f"imagefolder:{tmp_path}")
     write_folder(tmp_path / "train", ["cat", "cow"])
-    with pytest.raises(DataError, match="test images are of the classes of training; got dog in test alone"):
+    with pytest.raises(DataError, match="test images must be of the classes of training; got dog in test alone"):
         load(f"imagefolder:{tmp_path}")
     (tmp_path / "train" / "elk").mkdir()
-    with pytest.raises(DataError, match=r"every class has images; got none in .* for elk"):
+    with pytest.raises(DataError, match=r"every class must have images; got none in .* for elk"):
         load(f"imagefolder:{tmp_path}")
 
 

@@ -116,7 +116,7 @@ def wrong(world, folder, changes):
     ("changes", "kind", "message"),
     [
         ({"training": RECIPE.with_changes({"batch_size": 2})}, RecipeError, "got batch_size 2 for 3 processes"),
-        ({"data": None}, ProcessError, "all processes of a run have the same data; process 0 has 'stripes"),
+        ({"data": None}, ProcessError, "all processes of a run must have the same data; process 0 has 'stripes"),
         ({"space": {"num_choices": 0}}, RecipeError, "'num_choices' must be greater than 0; got 0"),
     ],
 )

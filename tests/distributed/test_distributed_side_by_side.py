@@ -84,7 +84,7 @@ def test_a_copy_that_dies_is_told_of():
 
     results = map_side_by_side(work, range(4), processes=2)
     assert next(results) == 0
-    with pytest.raises(ProcessError, match=r"ended without a word.*--at-once 1"):
+    with pytest.raises(ProcessError, match=r"ended without an error message.*--at-once 1"):
         list(results)
 
 

@@ -113,7 +113,7 @@ def test_a_hub_that_refuses_is_an_error_of_ours(finished):
 
 def test_pushing_needs_a_name_and_a_token(finished, monkeypatch):
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(ExportError, match="is ORG/NAME"):
+    with pytest.raises(ExportError, match="must be ORG/NAME"):
         bcnet.export.push_run(finished.run_dir, "x", "net")
     outcome = command(finished, "--push", "me/net")
     assert outcome.exit_code == 2

@@ -235,7 +235,7 @@ def test_safetensors_hold_the_architecture(finished, tmp_path):
     with pytest.raises(ModelError, match="which only your code can make"):
         bcnet.load(file)
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(RunError, match="a file to load is one that"):
+    with pytest.raises(RunError, match="a file to load must be one that"):
         bcnet.load(file, TinyNetwork)
 
 
@@ -264,7 +264,7 @@ def test_an_object_is_loaded_with_the_code_that_made_it(finished):
 @pytest.mark.parametrize("opened", [bcnet.load, bcnet.Run.open, bcnet.write_report, bcnet.export_run])
 @pytest.mark.parametrize("given", [TinyNetwork, 3, None])
 def test_a_run_is_given_by_its_path(opened, given):
-    with pytest.raises(RunError, match=r"a run is given by the path of its directory; got .*: write 'runs/half'"):
+    with pytest.raises(RunError, match=r"a run must be given by the path of its directory; got .*: write 'runs/half'"):
         opened(given)
 
 
@@ -275,7 +275,7 @@ def test_what_a_search_returned_stands_for_its_run(finished):
 
 
 def test_only_a_finished_run_is_loaded(finished, tmp_path):
-    with pytest.raises(RunError, match="is no run directory"):
+    with pytest.raises(RunError, match="is not a run directory"):
         bcnet.load(tmp_path)
     settings = read_document(finished.run_dir / "settings.json")
     write_document(tmp_path / "settings.json", settings)
@@ -305,13 +305,13 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
     [
         (
             {"format": "tflite"},
-            "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, mnn, executorch, executorch:int8; "
-            "got 'tflite'",
+            "a format must be one of onnx, pt2, safetensors, litert, litert:int8, ncnn, mnn, executorch, "
+            "executorch:int8; got 'tflite'",
         ),
         ({"format": "safetensors", "with_normalisation": True}, "holds weights alone"),
-        ({"format": "pt2", "batch": 0}, "a batch is an int of at least 1, or left out for an open one; got 0"),
+        ({"format": "pt2", "batch": 0}, "a batch must be an int of at least 1, or left out for an open one; got 0"),
         ({"format": "safetensors", "batch": 1}, "holds weights alone, for batches of any size"),
-        ({"format": "pt2", "threads": 0}, "threads are an int of at least 1; got 0"),
+        ({"format": "pt2", "threads": 0}, "threads must be an int of at least 1; got 0"),
         ({"format": "ncnn", "takes_bytes": True}, "--bytes is for the formats onnx, pt2, litert, executorch; got ncnn"),
         ({"format": "litert:int8", "takes_bytes": True}, "--bytes is for the formats .*; got litert:int8"),
         ({"format": "safetensors", "open_size": True}, "--open-size is for the formats onnx, pt2; got safetensors"),
@@ -321,7 +321,7 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
         ({"from_size": (8, 8), "open_size": True}, "a file resizes images of one size; got --open-size with"),
         ({"format": "pt2", "opset": 18}, "version of ONNX's operators, from 7 on; got 18 for the format pt2"),
         ({"opset": True}, "from 7 on; got True for the format onnx"),
-        ({"format": "pt2", "out": "."}, "--out is a file; . is a folder"),
+        ({"format": "pt2", "out": "."}, "--out must be a file; . is a folder"),
         ({"format": "pt2", "out": "nowhere/net.pt2"}, "there is no nowhere: make it"),
     ],
 )

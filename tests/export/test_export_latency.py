@@ -107,11 +107,11 @@ def test_widths_are_rounded_within_the_budget(widths, budget, expected):
         (
             {"backend": "tensorrt"},
             ExportError,
-            "a backend is one of torch, onnxruntime, openvino, litert, .*, executorch:int8; got 'tensorrt'",
+            "a backend must be one of torch, onnxruntime, openvino, litert, .*, executorch:int8; got 'tensorrt'",
         ),
-        ({"backend": "onnxruntime", "device": "cuda"}, ExportError, "is timed on the cpu"),
-        ({"batch": 0}, ExportError, "batch is an int of at least 1; got 0"),
-        ({"threads": True}, ExportError, "threads is an int of at least 1"),
+        ({"backend": "onnxruntime", "device": "cuda"}, ExportError, "must be timed on the cpu"),
+        ({"batch": 0}, ExportError, "batch must be an int of at least 1; got 0"),
+        ({"threads": True}, ExportError, "threads must be an int of at least 1"),
         ({"device": "abacus"}, RecipeError, "device must be one"),
     ],
 )

@@ -176,14 +176,17 @@ ALL = ("widths", "milliseconds", "noise", "engine", "threads", "batch", "device"
     [
         ({"columns": ("milliseconds",)}, "has no widths"),
         ({"change": with_row(3, milliseconds="fast")}, "line 5 of .*: could not convert string to float: 'fast'"),
-        ({"change": with_row(3, milliseconds="-1")}, "line 5 of .*a time is positive"),
-        ({"change": with_row(3, milliseconds="nan")}, "line 5 of .*a time is positive"),
+        ({"change": with_row(3, milliseconds="-1")}, "line 5 of .*a time must be positive"),
+        ({"change": with_row(3, milliseconds="nan")}, "line 5 of .*a time must be positive"),
         ({"change": with_row(0, widths="1 2")}, "line 2 of .*widths need one entry per group"),
         ({"change": with_row(0, widths="")}, "line 2 of .*widths need one entry per group"),
-        ({"change": with_row(7, device="a phone")}, "times are of one device; the device of line 9 of .* is 'a phone'"),
+        (
+            {"change": with_row(7, device="a phone")},
+            "times must be of one device; the device of line 9 of .* is 'a phone'",
+        ),
         ({"count": 11}, "at least 12 networks; .* has 11"),
         ({"change": lambda rows: [row | {"noise": "0.3"} for row in rows]}, "they differ by 30%: the machine is too"),
-        ({"change": lambda rows: [row | {"engine": "tensorrt"} for row in rows]}, "an engine is one of"),
+        ({"change": lambda rows: [row | {"engine": "tensorrt"} for row in rows]}, "an engine must be one of"),
         ({"change": lambda rows: [row | {"threads": "two"} for row in rows]}, "int of at least 1; got 'two'"),
     ],
 )

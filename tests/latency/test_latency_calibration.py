@@ -328,7 +328,7 @@ def test_a_network_that_was_disturbed_once_does_not_set_the_pace(monkeypatch, sp
     found = measurement.measure_steadily(lambda widths: None, new, 1, known)
     assert np.allclose([m.nanoseconds for m in found], truth(space, new))
     hit |= {m.widths for m in known[1:4]}
-    with pytest.raises(BudgetError, match=r"by factors that lie 33% apart, after 3 tries: .* or calibrate again"):
+    with pytest.raises(BudgetError, match=r"by factors that differ by 33%, after 3 tries: .* or calibrate again"):
         measurement.measure_steadily(lambda widths: None, new, 1, known)
 
 
@@ -461,9 +461,9 @@ def test_a_calibration_of_a_real_engine_is_kept_and_read_again(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "a latency model is a file of `bcnet calibrate`; .* is none"),
-        ("{}", "is none"),
-        ('{"engine": "torch", "threads": 1, "batch": 1, "model": {"terms": [[1, 1, [[[0], 1]]]]}}', "is none"),
+        ("{", "a latency model must be a file of `bcnet calibrate`; .* is not one"),
+        ("{}", "is not one"),
+        ('{"engine": "torch", "threads": 1, "batch": 1, "model": {"terms": [[1, 1, [[[0], 1]]]]}}', "is not one"),
         (None, "cannot be read"),
     ],
 )
@@ -499,7 +499,7 @@ def test_a_limit_on_latency_has_a_name_for_files_and_commands(text, measure):
 
 
 def test_an_engine_that_has_no_int8_is_refused_by_its_name():
-    with pytest.raises(BudgetError, match=r"an engine is one of .*; got 'ncnn:int8'"):
+    with pytest.raises(BudgetError, match=r"an engine must be one of .*; got 'ncnn:int8'"):
         measure_named("latency:ncnn:int8:2")
 
 
@@ -534,7 +534,7 @@ def test_settings_that_no_engine_takes_are_refused(settings):
 def test_an_engine_that_is_not_there_says_so(monkeypatch):
     with pytest.raises(
         ExportError,
-        match=r"an engine is one of torch, cuda, onnxruntime, .*, executorch:int8; got 'x'",
+        match=r"an engine must be one of torch, cuda, onnxruntime, .*, executorch:int8; got 'x'",
     ):
         engine_of("x")
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)

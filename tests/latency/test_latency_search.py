@@ -330,8 +330,8 @@ def test_the_command_takes_a_model_and_refuses_what_does_not_fit(tmp_path):
     for words, message in (
         (["--budget", "latency=2"], "a time such as 2 ms; got '2'"),
         (["--budget", "latency=2ms", "--latency-model", tmp_path / "none.json"], "cannot be read"),
-        (["--budget", "latency=2ms", "--latency-model", tmp_path / "d.json"], "is none"),
-        (["--budget", "latency:tensorrt=2ms"], "an engine is one of"),
+        (["--budget", "latency=2ms", "--latency-model", tmp_path / "d.json"], "is not one"),
+        (["--budget", "latency:tensorrt=2ms"], "an engine must be one of"),
     ):
         found = run(*job, *words)
         assert found.exit_code == 2
@@ -341,7 +341,9 @@ def test_the_command_takes_a_model_and_refuses_what_does_not_fit(tmp_path):
     assert (alone.exit_code, "a search needs a budget" in alone.stderr) == (2, True)
     assert "give a MODEL, for instance" in run("calibrate").stderr
     assert "give the file to write" in run("calibrate", "resnet20").stderr
-    assert "an engine is one of" in run("calibrate", "resnet20", "--engine", "x", "--out", tmp_path / "e.json").stderr
+    assert (
+        "an engine must be one of" in run("calibrate", "resnet20", "--engine", "x", "--out", tmp_path / "e.json").stderr
+    )
 
 
 def test_a_stopped_calibration_says_where_its_times_are(tmp_path, monkeypatch):

@@ -116,7 +116,10 @@ CONVOLUTIONS = [  # a layer, the size of its input, and whether it is one of tho
     (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2, groups=8), (8, 8, 29), True),
     (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2, groups=8), (8, 8, 28), False),
     (lambda: nn.Conv2d(8, 8, 3, 1, (1, 2), dilation=(1, 2), groups=8), (8, 8, 40), False),
-    (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2, groups=4), (8, 8, 40), False),
+    (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2, groups=4), (8, 8, 29), True),
+    (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2, groups=4), (8, 8, 28), False),
+    (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2), (8, 8, 40), False),
+    (lambda: nn.ConvTranspose2d(8, 8, 3, 1, 2, dilation=2, groups=2), (8, 8, 40), True),
     (lambda: nn.Conv2d(8, 8, 3, 1, 1, groups=8), (8, 8, 40), False),
 ]
 
@@ -297,5 +300,5 @@ def test_an_unknown_allocator_is_refused(tmp_path):
     search = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--allocator", "jemalloc"]
     outcome = CliRunner().invoke(app, [*search, "--out", str(tmp_path / "run")])
     assert outcome.exit_code == 2
-    assert "--allocator is keep or system; got 'jemalloc'" in outcome.stderr
+    assert "--allocator must be keep or system; got 'jemalloc'" in outcome.stderr
     assert list(tmp_path.iterdir()) == []

@@ -95,13 +95,13 @@ def test_a_method_is_read_from_text(text, method):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bcnt", r"a method is one of trainings, bcnet, .*got 'bcnt' \(did you mean 'bcnet'\?\)"),
+        ("bcnt", r"a method must be one of trainings, bcnet, .*got 'bcnt' \(did you mean 'bcnet'\?\)"),
         ("bcnet:speed=3", "BCNet: unknown key 'speed'"),
         ("bcnet:epochs", "key=value with commas between; got 'epochs'"),
         ("bcnet:epochs=many", "'epochs' must be .*; got 'many'"),
         ("trainings:population=4", "Trainings: unknown key 'population'"),
         ("given", "'values' is required|required positional argument"),
-        ("collections.abc:Mapping", "a method is a subclass of bcnet.Method"),
+        ("collections.abc:Mapping", "a method must be a subclass of bcnet.Method"),
     ],
 )
 def test_a_text_that_names_no_method_is_refused(text, message):
@@ -163,7 +163,7 @@ def test_a_method_of_your_own_may_have_stages(tmp_path):
 
 
 def test_widths_over_the_budget_are_refused(tmp_path):
-    with pytest.raises(RunError, match=r"a method gives widths within the budget.*half gave"):
+    with pytest.raises(RunError, match=r"a method must give widths within the budget.*half gave"):
         tiny_search(tmp_path, method=Half(share=1.0))
 
     class Wrong(Half):
@@ -176,7 +176,7 @@ def test_widths_over_the_budget_are_refused(tmp_path):
 
 @pytest.mark.parametrize("wrong", [Half, 3, CustomMethod(kind="x")])
 def test_a_method_is_a_value(tmp_path, wrong):
-    with pytest.raises(RecipeError, match=r"a method is a value of bcnet.Trainings"):
+    with pytest.raises(RecipeError, match=r"a method must be a value of bcnet.Trainings"):
         tiny_search(tmp_path, method=wrong)
 
 
@@ -224,7 +224,7 @@ def test_until_goes_on_step_by_step(tmp_path):
     assert whole.reliability.verdict
     with pytest.raises(RecipeError, match=r"until='prior' needs a method with a supernet"):
         tiny_search(tmp_path / "other", until="prior")
-    with pytest.raises(RecipeError, match="until is one of prior, widths, network; got 'end'"):
+    with pytest.raises(RecipeError, match="until must be one of prior, widths, network; got 'end'"):
         tiny_search(tmp_path / "other", until="end")
 
 

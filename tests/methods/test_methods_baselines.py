@@ -289,7 +289,7 @@ def test_mistakes(tmp_path, monkeypatch):
         run("random", tmp_path / "new", start="supernet")
     with pytest.raises(BudgetError, match="a budget must admit"):
         run("uniform", tmp_path / "new", budget=Budget(macs=10))
-    with pytest.raises(RunError, match="is no run directory"):
+    with pytest.raises(RunError, match="is not a run directory"):
         run("uniform", tmp_path / "new", reuse=[tmp_path / "none"])
     monkeypatch.setattr("bcnet.pruners.reading.find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"'magnitude' needs .* torch_pruning: pip install 'bcnet\[magnitude\]'"):

@@ -91,7 +91,7 @@ def test_input_sizes(package):
     ("name", "message"),
     [
         ("vgg1", r"got 'vgg1' \(nearest: vgg19\); ours are vgg19, vgg19_quarter, mobilenetv2"),
-        ("", "a model is a name of ours"),
+        ("", "a model must be a name of ours"),
         (":factory", "FILE.py:factory in this folder; got ':factory'"),
         ("my_factories:", "in this folder; got 'my_factories:'"),
         ("../my_factories.py:plain", "in this folder; got '../my_factories.py:plain'"),
@@ -120,7 +120,7 @@ def test_factories_that_fail(package):
 @pytest.mark.parametrize("setting", ["num_classes", "in_channels", "image_size"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "3"])
 def test_settings_are_positive_ints(setting, value):
-    with pytest.raises(ModelError, match=f"{setting} is a positive int; got {value!r}"):
+    with pytest.raises(ModelError, match=f"{setting} must be a positive int; got {value!r}"):
         models.create("vgg19", **{setting: value})
 
 

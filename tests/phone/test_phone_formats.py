@@ -230,7 +230,7 @@ def test_an_engine_that_is_not_installed_names_its_extra(engine, module, extra, 
 
 @pytest.mark.slow
 def test_int8_files_of_executorch_need_samples():
-    with pytest.raises(ExportError, match=r"an int8 file is quantised by samples; got none"):
+    with pytest.raises(ExportError, match=r"an int8 file must be quantised by samples; got none"):
         ExecuTorchInt8().write(TinyNetwork().eval(), torch.randn(1, 1, 8, 8), {})
 
 

@@ -164,11 +164,11 @@ def test_wrong_records_are_refused():
         learn_prior(space, steps, table, np.r_[np.nan, losses[1:]], Budget(macs=0.5))
     with pytest.raises(SearchError, match="got 'newest'"):
         select_records(steps, table, losses, rule="newest")
-    with pytest.raises(SearchError, match="keep is at least 1"):
+    with pytest.raises(SearchError, match="keep must be at least 1"):
         select_records(steps, table, losses, keep=0)
-    with pytest.raises(SearchError, match=r"since is a share of the training in \[0, 1\); got 1"):
+    with pytest.raises(SearchError, match=r"since must be a share of the training in \[0, 1\); got 1"):
         select_records(steps, table, losses, since=1)
-    with pytest.raises(SearchError, match="effective_widths is at least 1"):
+    with pytest.raises(SearchError, match="effective_widths must be at least 1"):
         learn_prior(space, steps, table, losses, Budget(macs=0.5), effective_widths=0.5)
     with pytest.raises(BudgetError, match="narrowest network"):
         learn_prior(space, steps, table, losses, Budget(macs=1))
@@ -178,7 +178,7 @@ def test_one_record_is_enough():
     widths = np.array([[1, 2], [3, 4], [5, 6]])
     chosen, _ = select_records(np.arange(3), widths, np.array([0.5, 0.1, 0.9]), keep=1, since=0, rule="naive")
     assert len(chosen) == 1
-    with pytest.raises(SearchError, match="keep is at least 1"):
+    with pytest.raises(SearchError, match="keep must be at least 1"):
         select_records(np.arange(3), widths, np.array([0.5, 0.1, 0.9]), keep=0)
 
 

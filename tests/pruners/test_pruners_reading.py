@@ -50,7 +50,7 @@ def test_layers_of_a_group_that_disagree_are_named(traced):
     with pytest.raises(ModelError, match=r"the same channels; in group 'stem'.* 7 in back.weight"):
         read_widths(pruned, space)
     pruned.back = None
-    with pytest.raises(ModelError, match="keeps the names of its tensors; got none called 'back"):
+    with pytest.raises(ModelError, match="must keep the names of its tensors; got none called 'back"):
         read_widths(pruned, space)
 
 

@@ -69,7 +69,7 @@ class AfterPooling(nn.Module):
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (training(classes=4), r"labels are classes of the network, from 0 to 2; got 0 to 3 in one batch"),
+        (training(classes=4), r"labels must be classes of the network, from 0 to 2; got 0 to 3 in one batch"),
         (training(low=-1), r"from 0 to 2; got -1 to 1 in one batch"),
         (training(count=49), r"more than one value for each channel in training; got a batch of 1: .*drop_last=True"),
     ],
@@ -138,13 +138,13 @@ def test_a_module_is_a_source_of_weights_and_a_pickle_of_anything_is_none(tmp_pa
     load_pretrained(network, source)
     assert torch.equal(network.head.weight, source.head.weight)
     torch.save(source, tmp_path / "whole.pt")
-    with pytest.raises(ModelError, match=r"are tensors alone; .* load it where you trust it"):
+    with pytest.raises(ModelError, match=r"must be tensors alone; .* load it where you trust it"):
         load_pretrained(network, tmp_path / "whole.pt")
     with pytest.raises(ModelError, match="got int for 'epoch': give one of its entries 'optimizer'"):
         load_pretrained(network, {"epoch": 3, "optimizer": {"lr": 0.1}})
-    with pytest.raises(ModelError, match="pretrained weights have names; got 0 for one"):
+    with pytest.raises(ModelError, match="pretrained weights must have names; got 0 for one"):
         load_pretrained(network, dict(enumerate(source.state_dict().values())))
-    with pytest.raises(ModelError, match=r"are plain tensors; got a sparse one for 'head\.weight': make it dense"):
+    with pytest.raises(ModelError, match=r"must be plain tensors; got a sparse one for 'head\.weight': make it dense"):
         load_pretrained(network, source.state_dict() | {"head.weight": source.head.weight.detach().to_sparse()})
     state = source.state_dict() | {"head.bias": torch.full((3,), torch.nan)}
     with pytest.raises(ModelError, match=r"finite numbers in every tensor; got NaN or infinity in head\.bias"):

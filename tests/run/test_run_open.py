@@ -70,5 +70,5 @@ def test_what_only_the_users_code_can_make_is_asked_for(outcome, tmp_path):
         run.supernet()
     with pytest.raises(ModelError, match="got one of another space"):
         run.supernet(lambda: TinyNetwork(10))
-    with pytest.raises(RunError, match="is no run directory"):
+    with pytest.raises(RunError, match="is not a run directory"):
         bcnet.Run.open(tmp_path)

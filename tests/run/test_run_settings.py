@@ -172,20 +172,20 @@ def test_a_free_or_empty_folder_is_usable(tmp_path):
 
 
 def test_settings_are_looked_for_where_a_run_should_be(tmp_path):
-    with pytest.raises(RunError, match="is no run directory"):
+    with pytest.raises(RunError, match="is not a run directory"):
         read_settings(tmp_path)
 
 
 TO_FETCH = "parquet:/no/such/folder"
 WRONG_ALWAYS = {
-    "recipe": ({"training": "vgg"}, "a recipe is a .yaml file or one of"),
+    "recipe": ({"training": "vgg"}, "a recipe must be a .yaml file or one of"),
     "key": ({"training": {"speed": 3}}, "unknown key 'speed'"),
     "value": ({"training": {"lr": -1}}, "'lr' must be greater than 0; got -1"),
     "part of the recipe": ({"training": {"recipe": "vgg19-cifar10", "schedule.pace": 1}}, "pace"),
-    "number": ({"training": 3}, "training is a bcnet.Recipe, its name, or a mapping of changes; got 3"),
+    "number": ({"training": 3}, "training must be a bcnet.Recipe, its name, or a mapping of changes; got 3"),
     "epochs": ({"epochs": 0}, "'epochs' must be greater than 0; got 0"),
-    "start": ({"start": "taste"}, "start is one of scratch, original, pretrained, supernet; got 'taste'"),
-    "method": ({"method": "best"}, "a method is one of trainings, bcnet"),
+    "start": ({"start": "taste"}, "start must be one of scratch, original, pretrained, supernet; got 'taste'"),
+    "method": ({"method": "best"}, "a method must be one of trainings, bcnet"),
     "field of a method": ({"method": "bcnet:haste=3"}, "BCNet: unknown key 'haste'"),
     "value of a method": ({"method": "bcnet:score=taste"}, "'score' must be .*got 'taste'"),
     "space": ({"space": {"haste": 3}}, "space: unknown key 'haste'"),

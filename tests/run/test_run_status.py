@@ -207,7 +207,7 @@ def test_an_empty_directory_has_nothing_started(tmp_path):
 
 def test_other_places_are_refused(tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(RunError, match="is no run directory"):
+    with pytest.raises(RunError, match="is not a run directory"):
         read_status(tmp_path)
     with pytest.raises(RunError, match="is a file"):
         read_status(tmp_path / "thesis.tex")

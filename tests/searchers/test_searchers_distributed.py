@@ -104,7 +104,7 @@ def test_threads_do_as_well():
 
 
 def test_a_mapper_that_loses_scores_is_found_out():
-    with pytest.raises(SearchError, match="a mapper gives a score for every candidate; got fewer than 7"):
+    with pytest.raises(SearchError, match="a mapper must give a score for every candidate; got fewer than 7"):
         search_widths(
             toy_space(5),
             smooth_score,

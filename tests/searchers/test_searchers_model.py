@@ -307,5 +307,5 @@ def test_candidates_stay_within_reach_of_the_best_but_for_the_optimum(space):
 
 @pytest.mark.parametrize("reach", [1.0, 0.5, -1.0, np.inf, np.nan])
 def test_a_reach_that_is_no_factor_is_refused(reach):
-    with pytest.raises(SearchError, match="reach of ModelBased is a factor above 1, or 0 for anywhere"):
+    with pytest.raises(SearchError, match="reach of ModelBased must be a factor above 1, or 0 for anywhere"):
         ModelBased(8, reach=reach)

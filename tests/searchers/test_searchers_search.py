@@ -91,7 +91,11 @@ def test_a_plain_table_is_a_score():
 
 @pytest.mark.parametrize(
     ("score", "message"),
-    [({}, r"widths \(.*\) failed: a table of scores has every candidate"), (None, "a score is a function"), (3, "int")],
+    [
+        ({}, r"widths \(.*\) failed: a table of scores must have every candidate"),
+        (None, "a score must be a function"),
+        (3, "int"),
+    ],
 )
 def test_what_is_no_score_is_refused(score, message):
     with pytest.raises(SearchError, match=message):
@@ -108,13 +112,13 @@ def test_a_wrong_seed_is_refused(seed):
     ("make", "message"),
     [
         (lambda: Evolution(population=0), "population of an evolution"),
-        (lambda: Evolution(mutation=1.5), "mutation of an evolution is a probability"),
-        (lambda: Evolution(macs_from=1.1), "macs_from of an evolution is a share"),
+        (lambda: Evolution(mutation=1.5), "mutation of an evolution must be a probability"),
+        (lambda: Evolution(macs_from=1.1), "macs_from of an evolution must be a share"),
         (lambda: Random(evaluations=0), "evaluations of Random"),
         (lambda: Greedy(step=0), "step of Greedy"),
-        (lambda: ModelBased(evaluations=0), "evaluations of ModelBased are at least 1.*; got 0 and 8"),
+        (lambda: ModelBased(evaluations=0), "evaluations of ModelBased must be at least 1.*; got 0 and 8"),
         (lambda: ModelBased(batch=3), "a batch of it at least 4; got 200 and 3"),
-        (lambda: ModelBased(trust=1.5), "trust of ModelBased is in"),
+        (lambda: ModelBased(trust=1.5), "trust of ModelBased must be in"),
     ],
 )
 def test_wrong_settings_are_refused(make, message):

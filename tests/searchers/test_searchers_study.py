@@ -83,7 +83,7 @@ def test_what_is_told_wrongly_is_refused_and_changes_nothing():
         study.tell((1, 1, 1, 1), 0.5)
     assert study.evaluations == ()
     study.tell(widths, 0.5)
-    with pytest.raises(SearchError, match=r"are scored once; .* have the score 0\.5 already"):
+    with pytest.raises(SearchError, match=r"must be scored once; .* have the score 0\.5 already"):
         study.tell(widths, 0.7)
     with pytest.raises(BudgetError, match="narrowest network"):
         Study(SPACE, Budget(macs=1))

@@ -144,7 +144,7 @@ def test_a_full_budget_gives_the_original(name):
 
 @pytest.mark.parametrize("exponent", [-0.1, 2.5, "half", True, float("nan")])
 def test_a_wrong_exponent_is_named(exponent):
-    with pytest.raises(WidthError, match=r"exponent of balanced widths is a number from 0 to 2; got"):
+    with pytest.raises(WidthError, match=r"exponent of balanced widths must be a number from 0 to 2; got"):
         traced("resnet20").balanced(macs=0.5, exponent=exponent)
 
 

@@ -852,7 +852,7 @@ def test_a_group_that_breaks_at_one_channel_is_bounded_by_its_first_choice():
     assert space.scaled(0.01) == (4, 1)
     assert space.complement((14, 14)) == (6, 2)
     assert space.balanced(macs=0.3)[0] >= 4
-    with pytest.raises(WidthError, match=r"is an int in \[4, 16\]"):
+    with pytest.raises(WidthError, match=r"must be an int in \[4, 16\]"):
         space.check((3, 8))
     assert bcnet.narrow(standardised(), space, (4, 1))(x).shape == (2, 3)
     tighter = bcnet.trace(standardised(), x, multiple_of=1)  # its first choice is one channel

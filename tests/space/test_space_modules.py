@@ -185,7 +185,7 @@ def test_weight_norm_of_old_is_refused_with_what_to_take() -> None:
     with pytest.warns(FutureWarning):
         model = nn.Sequential(nn.utils.weight_norm(nn.Conv2d(3, 8, 3)), nn.Conv2d(8, 4, 3))
     with pytest.raises(
-        TraceError, match=r"a network is copied.*torch.nn.utils.parametrizations.weight_norm, its successor"
+        TraceError, match=r"a network must be copied.*torch.nn.utils.parametrizations.weight_norm, its successor"
     ):
         WidthSpace.trace(model, torch.randn(2, 3, 8, 8))
 

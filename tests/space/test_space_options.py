@@ -112,7 +112,7 @@ def test_excluding_everything_is_an_error() -> None:
 
 @pytest.mark.parametrize("options", [{"ignore": [3]}, {"only": [None]}, {"min_ratio": True}])
 def test_wishes_of_the_wrong_type_say_so(options: dict[str, object]) -> None:
-    with pytest.raises(WidthError, match=f"{next(iter(options))} is .*got"):
+    with pytest.raises(WidthError, match=f"{next(iter(options))} must be .*got"):
         names(**options)
 
 
@@ -180,8 +180,8 @@ def test_no_width_is_below_the_smallest_that_was_asked_for(min_width, least):
     ("min_width", "error", "message"),
     [
         ({"nowhere": 4}, TraceError, "min_width must name layers"),
-        ({"2": 0}, WidthError, "min_width is a positive int"),
-        (2.5, WidthError, "min_width is a positive int"),
+        ({"2": 0}, WidthError, "min_width must be a positive int"),
+        (2.5, WidthError, "min_width must be a positive int"),
     ],
 )
 def test_smallest_widths_that_mean_nothing_are_refused(min_width, error, message):

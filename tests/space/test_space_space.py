@@ -106,7 +106,7 @@ CLOSED_FORMS = ["uniform", "balanced", "random", "feasible"]
 @pytest.mark.parametrize("form", CLOSED_FORMS)
 @pytest.mark.parametrize("budget", [0.5, "macs=0.5", {"macs": 0.5}])
 def test_only_a_budget_is_a_budget(form: str, budget: object) -> None:
-    with pytest.raises(BudgetError, match=r"a budget is a bcnet.Budget; got .*: write Budget\(macs=0.5\)"):
+    with pytest.raises(BudgetError, match=r"a budget must be a bcnet.Budget; got .*: write Budget\(macs=0.5\)"):
         getattr(chain(8, 8), form)(budget)
 
 
@@ -137,7 +137,7 @@ def test_sampling_is_uniform_and_a_function_of_the_generator() -> None:
     ("widths", "message"),
     [
         ((1,), "one entry per group, 2 here; got 1"),
-        ((0, 1), r"group 'g0' is an int in \[2, 8\], a multiple of 2; got 0"),
+        ((0, 1), r"group 'g0' must be an int in \[2, 8\], a multiple of 2; got 0"),
         ((3, 2), "multiple of 2; got 3"),
         ((10, 2), "got 10"),
         ((2.0, 2), "got 2.0"),
@@ -157,7 +157,7 @@ def test_widths_that_do_not_belong_say_so(widths: object, message: str) -> None:
 
 @pytest.mark.parametrize("choices", [{"num_choices": 0}, {"min_ratio": 1.5}, {"multiple_of": 0}, {"num_choices": 2.5}])
 def test_choice_settings_out_of_range_say_so(choices: dict[str, float]) -> None:
-    with pytest.raises(WidthError, match=f"{next(iter(choices))} is .*got"):
+    with pytest.raises(WidthError, match=f"{next(iter(choices))} must be .*got"):
         WidthSpace.trace(torch.nn.Identity(), torch.zeros(2, 3), **choices)
 
 
@@ -184,7 +184,7 @@ def test_fingerprints_tell_spaces_apart() -> None:
 @pytest.mark.parametrize("value", [0.0, -0.5, 1.6, float("nan"), float("inf"), 0, -3, True, None.__class__, "1.6"])
 @pytest.mark.parametrize("kind", ["macs", "params"])
 def test_budgets_out_of_range_say_so(kind: str, value: object) -> None:
-    with pytest.raises(BudgetError, match=rf"budget {kind} is a ratio \(float\) in \(0, 1.5\].*got"):
+    with pytest.raises(BudgetError, match=rf"budget {kind} must be a ratio \(float\) in \(0, 1.5\].*got"):
         Budget(**{kind: value})
 
 

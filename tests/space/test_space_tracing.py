@@ -165,8 +165,12 @@ def test_auxiliary_heads_of_training_are_sliced_but_not_counted() -> None:
         (nn.Conv2d(3, 8, 1), torch.randn(2, 5, 8, 8), r"shape \(2, 5, 8, 8\).*running it failed.*check the shape"),
         (nn.Conv2d(3, 8, 1), torch.randn(2, 3, 8, 8), r"needs a layer whose width can change.*network's output"),
         (nn.ReLU(), torch.randn(2, 3, 8, 8), "no convolution or linear layer"),
-        (nn.Linear(3, 8), torch.randn(3), r"example input is a tensor \(batch, channels, ...\), or .*; got \(3,\)"),
-        (nn.Conv2d(3, 8, 1), [1, 2], "example input is a tensor.*got list"),
+        (
+            nn.Linear(3, 8),
+            torch.randn(3),
+            r"example input must be a tensor \(batch, channels, ...\), or .*; got \(3,\)",
+        ),
+        (nn.Conv2d(3, 8, 1), [1, 2], "example input must be a tensor.*got list"),
         ("resnet", torch.randn(2, 3, 8, 8), "needs a torch.nn.Module; got str"),
     ],
 )

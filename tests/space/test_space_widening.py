@@ -147,5 +147,5 @@ def test_code_that_breaks_when_wider_is_named():
 
 @pytest.mark.parametrize("ratio", [0.9, 4.5, True, "1.5", float("nan")])
 def test_ratios_out_of_range_are_refused(ratio):
-    with pytest.raises(WidthError, match=r"widen is in \[1, 4\]"):
+    with pytest.raises(WidthError, match=r"widen must be in \[1, 4\]"):
         bcnet.WidthSpace.trace(Network(), X, widen=ratio)

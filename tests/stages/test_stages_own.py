@@ -221,5 +221,5 @@ def test_what_the_stages_of_a_run_are_given_can_be_had_again(tmp_path):
 
 def test_what_only_the_users_code_has_cannot_be_had_again(tmp_path):
     tiny_search(tmp_path / "run")
-    with pytest.raises(ModelError, match=r"a model is a name of ours.*; got 'TinyNetwork from a factory'"):
+    with pytest.raises(ModelError, match=r"a model must be a name of ours.*; got 'TinyNetwork from a factory'"):
         Context.of_run(tmp_path / "run")

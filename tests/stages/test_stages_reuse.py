@@ -157,7 +157,7 @@ def test_a_run_stays_what_its_settings_say(usual):
 MISTAKES = {
     "other data": ({"data": tiny_data(126)}, RunError, "the data of run .* has changed since"),
     "other model": ({"model": lambda: TinyNetwork(9)}, RunError, "the model of run .* has changed since"),
-    "no run": ({"reuse": ["no/such/run"]}, RunError, "is no run directory"),
+    "no run": ({"reuse": ["no/such/run"]}, RunError, "is not a run directory"),
     "widths": ({"method": bcnet.Given((1, 2, 3)), "budget": None}, WidthError, "got 3"),
     "words": ({"method": bcnet.Given("6,x"), "budget": None}, WidthError, "got '6,x'"),
     "published": ({"method": bcnet.Given("published:1"), "budget": None}, ModelError, "are there for"),

@@ -222,7 +222,7 @@ def test_a_finalist_that_was_trained_and_not_yet_scored_is_not_trained_again(lon
     [
         ({"searcher": "evolution"}, "scratch", "'searcher' must be one of model, greedy, random, .*; got 'evolution'"),
         ({}, "supernet", "needs a supernet, which the method trainings does not train"),
-        ({"finalist_epochs": 1}, "scratch", "is more than the 1 epochs of all candidates, .* the 2 of .*; got 1"),
+        ({"finalist_epochs": 1}, "scratch", "must be more than the 1 epochs of all candidates, .* the 2 of .*; got 1"),
         ({"finalist_epochs": 3}, "scratch", "at most the 2 of final networks; got 3"),
         ({"finalist_epochs": 0}, "scratch", "finalist_epochs"),
         ({"reach": 0.9}, "scratch", "a factor above 1, or 0 for any"),

@@ -81,7 +81,7 @@ def test_what_is_no_document_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be read: No such file"):
         rebuild(tmp_path / "none.json", TRICKY["Residual"])
     (tmp_path / "text.json").write_text("{")
-    with pytest.raises(ModelError, match="is no JSON"):
+    with pytest.raises(ModelError, match="is not JSON"):
         rebuild(tmp_path / "text.json", TRICKY["Residual"])
     with pytest.raises(ModelError, match="written by bcnet; format"):
         rebuild({"format": "other"}, TRICKY["Residual"])

@@ -171,7 +171,7 @@ WRONG = [
     (
         Segmentation(3),
         torch.zeros(2, 1, 4, 4),
-        r"masks of it are class numbers of shape \(2, height, width\); got torch",
+        r"masks of it must be class numbers of shape \(2, height, width\); got torch",
     ),
     (Segmentation(3), torch.full((2, 4, 4), 3), "classes from 0 to 2, or 255 .*; got 3 in number 0 of a batch"),
     (Segmentation(3), torch.tensor([[[0]], [[-1]]]), "got -1 in number 1 of a batch"),
@@ -329,7 +329,7 @@ def test_what_is_wrong_with_a_batch_is_told_before_anything_is_trained(tmp_path)
     task, model, of_masks, _ = TASKS["segmentation"]
     for data, wanted, message in (
         (loaders(lambda x, mask: mask + 1), task, "got 3 in number 0 of a batch"),
-        (loaders(of_masks), bcnet.tasks.Classification(), "the labels of the validation loader are class numbers"),
+        (loaders(of_masks), bcnet.tasks.Classification(), "the labels of the validation loader must be class numbers"),
         (loaders(of_masks), Segmentation(classes=5), "a segmentation of 5 classes; got"),
         (loaders(lambda x, mask: mask[:, :4]), task, "got masks of 4 x 8 and logits at 8 x 8"),
         (loaders(lambda x, mask: x[..., :4]), bcnet.tasks.DenseRegression(), r"targets, \(1, 8, 4\); got \(3, 8, 8\)"),
@@ -340,7 +340,7 @@ def test_what_is_wrong_with_a_batch_is_told_before_anything_is_trained(tmp_path)
 
 
 def test_a_data_set_of_labels_is_of_no_task_of_masks(tmp_path):
-    with pytest.raises(DataError, match=r"masks of the training images of stripes are .*; got torch.int64"):
+    with pytest.raises(DataError, match=r"masks of the training images of stripes must be .*; got torch.int64"):
         tiny_search(tmp_path / "run", model=Narrow, task=Segmentation(classes=3))
     assert not (tmp_path / "run").exists()
 

@@ -191,7 +191,7 @@ def test_loaders_keep_what_they_say_and_are_checked_as_ever():
     batches = [inputs(8, seed) for seed in range(3)]
     assert input_loaders(bcnet.Loaders(batches, batches, batches)).held_out[0].shape == (24, 1, 8, 8)
     shuffled = DataLoader(TensorDataset(inputs()), 16, shuffle=True)
-    with pytest.raises(DataError, match="the test loader gives its images in one order"):
+    with pytest.raises(DataError, match="the test loader must give its images in one order"):
         input_loaders((plain, plain, shuffled))
 
 
@@ -240,7 +240,7 @@ class Broken(TinyNetwork):
         (TinyNetwork(), inputs(39), {}, DataError, "at least 40 inputs; got 39"),
         (TinyNetwork(), inputs()[:, :, :2, :2], {}, bcnet.errors.TraceError, "shape"),
         (TinyNetwork(), inputs(), {"start": "scratch"}, RecipeError, "starts from the weights"),
-        (TinyNetwork(), inputs(), {"task": "imitation:outputs_are=maps"}, RecipeError, "an output is one of"),
+        (TinyNetwork(), inputs(), {"task": "imitation:outputs_are=maps"}, RecipeError, "an output must be one of"),
         (TinyNetwork(), inputs(), {"task": Imitation("values+values")}, ModelError, "1 output tensors; got 2"),
         ("resnet20", inputs(), {}, RecipeError, "comes without weights"),
         (TinyNetwork(), inputs(), {"method": bcnet.Pruned("taylor")}, RecipeError, "gradient.*criterion=magnitude"),
@@ -314,7 +314,7 @@ def test_files_that_hold_no_one_array_are_refused(tmp_path):
     np.save(tmp_path / "words.npy", np.zeros((50, 4), "U3"))
     np.save(tmp_path / "one.npy", np.zeros(()))
     for name in ("dates", "words", "one"):
-        with pytest.raises(DataError, match=rf"inputs are an array of numbers \(inputs, ...\); .*{name}.npy' has"):
+        with pytest.raises(DataError, match=rf"inputs must be an array of numbers \(inputs, ...\); .*{name}.npy' has"):
             read_inputs(str(tmp_path / f"{name}.npy"))
     whole = (tmp_path / "two.npz").read_bytes()
     for name, content in (("cut", whole[:-30]), ("changed", whole.replace(b"NUMPY", b"NUMPX"))):
@@ -378,7 +378,7 @@ def test_folders_that_hold_no_inputs_are_refused(tmp_path):
     draw_pictures(tmp_path / "few", 9)
     with pytest.raises(DataError, match="at least 40 inputs; got 9 images in"):
         load_inputs(str(tmp_path / "few"), 8, "0..1")
-    with pytest.raises(RecipeError, match=r"^pixels are one of imagenet, .*; got '0..2'$"):
+    with pytest.raises(RecipeError, match=r"^pixels must be one of imagenet, .*; got '0..2'$"):
         task_named("imitation:pixels=0..2")
 
 

@@ -125,9 +125,9 @@ def test_a_search_takes_a_folder_of_sounds_and_says_how_they_become_inputs(tmp_p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("samples=0", r'^samples are the shape of a frame of sound, "1024" or "1x1024"; got \'0\'$'),
+        ("samples=0", r'^samples must be the shape of a frame of sound, "1024" or "1x1024"; got \'0\'$'),
         ("samples=2x1024", "shape of a frame"),
-        ("samples=64,rate=-1", "^the rate of sounds is in samples a second, 16000 for instance; got -1$"),
+        ("samples=64,rate=-1", "^the rate of sounds must be in samples a second, 16000 for instance; got -1$"),
         ("rate=16000", "say how long a frame is"),
         ("standardise=true", "say how long a frame is"),
     ],
@@ -157,5 +157,5 @@ def test_folders_of_sounds_that_cannot_be_read_are_refused(tmp_path):
         Imitation(samples="64", rate=16000).read(str(folder), None)
     (folder / "b.wav").unlink()
     wavfile.write(folder / "c.wav", 8000, np.full(100, np.nan, np.float32))
-    with pytest.raises(DataError, match=r"samples are finite; .*c\.wav has others"):
+    with pytest.raises(DataError, match=r"samples must be finite; .*c\.wav has others"):
         framed.read(str(folder), None)

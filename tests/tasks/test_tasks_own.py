@@ -105,9 +105,12 @@ def test_a_run_goes_on_with_its_task_and_is_refused_with_another(tmp_path):
 def test_what_does_not_fit_is_refused_before_anything_is_trained(tmp_path):
     recipe = bcnet.Recipe(lr=0.05, batch_size=16, epochs=2, label_smoothing=0.1)
     for options, message in (
-        ({"task": Counting}, r"a task is a value of a subclass of bcnet.Task; got <class .*: give Mine\(\), not Mine"),
+        (
+            {"task": Counting},
+            r"a task must be a value of a subclass of bcnet.Task; got <class .*: give Mine\(\), not Mine",
+        ),
         ({"task": Counting(), "model": TinyNetwork}, r"one number for each image; got \(3,\)"),
-        ({"task": Counting(), "loss": functional.l1_loss}, "a task has its own loss; got loss= beside it"),
+        ({"task": Counting(), "loss": functional.l1_loss}, "a task comes with its own loss; got loss= as well"),
         (
             {"task": Counting(), "training": recipe},
             "label smoothing and distillation are for classification; got the task",
@@ -136,9 +139,9 @@ class Infinite(Counting):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (Broken(), r"the figure 'mae' is a tensor of one value for each image, \(4,\); got \(4, 1\)"),
+        (Broken(), r"the figure 'mae' must be a tensor of one value for each image, \(4,\); got \(4, 1\)"),
         (Nameless(), "have its headline 'mae', for at least one test image; got error"),
-        (Infinite(), "figures are finite numbers; got others for 'mae'"),
+        (Infinite(), "figures must be finite numbers; got others for 'mae'"),
     ],
 )
 def test_figures_that_cannot_be_are_named(task, message):
@@ -247,8 +250,8 @@ def test_balanced_classes_have_equal_shares():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Classification(class_weights=(1.0, 0.0)), r"are positive numbers.*; got \(1.0, 0.0\)"),
-        (lambda: Classification(class_weights=(1.0, float("nan"))), "are positive numbers"),
+        (lambda: Classification(class_weights=(1.0, 0.0)), r"must be positive numbers.*; got \(1.0, 0.0\)"),
+        (lambda: Classification(class_weights=(1.0, float("nan"))), "must be positive numbers"),
         (lambda: Classification(own=nn.CrossEntropyLoss(), class_weights="balanced"), "a loss of your own beside"),
         (lambda: Classification(class_weights=(1.0,)).with_labels(None, 3), "one for each of 3 classes; got 1: "),
         (lambda: Classification(class_weights="balanced").with_labels(None, 3), "needs labels to count; got none"),
@@ -311,5 +314,5 @@ def test_figures_that_some_batches_lack_are_refused():
             return {"mae": targets.double()} | ({"more": targets.double()} if len(targets) == 1 else {})
 
     batches = [(torch.zeros(count, 1), torch.zeros(count)) for count in (3, 1)]
-    with pytest.raises(TrainingError, match="every figure is there for all 4 images; got 1 of 'more'"):
+    with pytest.raises(TrainingError, match="every figure must be there for all 4 images; got 1 of 'more'"):
         Fickle().test(Fixed(torch.zeros(3, 1)), batches)

@@ -143,7 +143,7 @@ def test_the_model_is_whole_after_a_block_whatever_happened(space):
     with pytest.raises(ZeroDivisionError):
         broken()
     assert supernet.network.first[0].out_channels == 8
-    with pytest.raises(WidthError, match=r"a side is Side\.LEFT"), supernet.at(space.full, "left"):
+    with pytest.raises(WidthError, match=r"a side must be Side\.LEFT"), supernet.at(space.full, "left"):
         pass
 
 
@@ -176,5 +176,5 @@ def test_what_a_loop_cannot_do_is_refused(space):
         bcnet.SupernetSteps(supernet_of(space)).backward(lambda network: network(batch["x"])["logits"])
     other = WidthSpace.trace(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 2, 3)), torch.zeros(2, 1, 8, 8))
     steps = bcnet.SupernetSteps(bcnet.Supernet(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 2, 3)), other))
-    with pytest.raises(RunError, match="channel counts have one array per group"):
+    with pytest.raises(RunError, match="channel counts must have one array per group"):
         steps.load_state_dict(bcnet.SupernetSteps(supernet_of(space)).state_dict())

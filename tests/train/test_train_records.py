@@ -30,5 +30,5 @@ def test_arrays_that_do_not_belong_together_are_refused():
     tensors = filled(3).tensors()
     with pytest.raises(RunError, match="none named 'losses'"):
         LossRecords.from_tensors({name: tensors[name] for name in ("steps", "widths")})
-    with pytest.raises(RunError, match="loss records are arrays"):
+    with pytest.raises(RunError, match="loss records must be arrays"):
         LossRecords.from_tensors(tensors | {"steps": tensors["steps"][:2]})

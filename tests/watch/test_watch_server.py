@@ -183,4 +183,4 @@ def test_the_command_refuses_what_is_no_folder(tmp_path):
     words = [sys.executable, "-m", "bcnet", "watch", tmp_path / "file"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "a run directory is a folder" in done.stderr
+    assert "a run directory must be a folder" in done.stderr

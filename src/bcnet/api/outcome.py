@@ -95,7 +95,7 @@ def check_until(until: Until | None) -> None:
     """Raise RecipeError unless `until` is None or the name of a stopping point."""
     if until is not None and until not in get_args(Until):
         raise RecipeError(
-            f"until is one of {', '.join(get_args(Until))}; got {until!r}: leave it out for the whole run"
+            f"until must be one of {', '.join(get_args(Until))}; got {until!r}: leave it out for the whole run"
         )
 
 

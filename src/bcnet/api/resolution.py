@@ -87,7 +87,7 @@ def resolve(
     requested, own = _with_functions(requested, loss, tags or {})
     own = with_teacher(own, teacher)
     if task is not None and loss is not None:
-        raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")
+        raise RecipeError("a task comes with its own loss; got loss= as well: leave one of them out")
     aim = Classification(own.loss) if task is None else task_of(task)
     spaced = make_section(SpaceSettings, space, "space")
     source = open_source(
@@ -161,15 +161,15 @@ def _method_of(method: MethodLike | None) -> Method:
         found = parse_method(found)
     if not isinstance(found, Method) or isinstance(found, CustomMethod):
         raise RecipeError(
-            f"a method is a value of bcnet.Trainings, bcnet.BCNet, ..., of your own bcnet.Method, or a text such as "
-            f"'bcnet:epochs=8'; got {method!r}"
+            "a method must be a value of bcnet.Trainings, bcnet.BCNet, ..., of your own bcnet.Method, or a text such "
+            f"as 'bcnet:epochs=8'; got {method!r}"
         )
     return found
 
 
 def _check_start_name(start: str | None) -> None:
     if start is not None and start not in get_args(Start):
-        raise RecipeError(f"start is one of {', '.join(get_args(Start))}; got {start!r}")
+        raise RecipeError(f"start must be one of {', '.join(get_args(Start))}; got {start!r}")
 
 
 def _with_functions(method: Method, loss: Loss | None, tags: Mapping[str, str]) -> tuple[Method, UserCallables]:
@@ -290,7 +290,7 @@ def _check_teacher(source: Source) -> None:
             ) from error
     if not isinstance(found, torch.Tensor) or found.shape != wanted.shape:
         got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
-        raise RecipeError(f"a teacher gives logits of the model's shape, {tuple(wanted.shape)}; got {got}")
+        raise RecipeError(f"a teacher must give logits of the model's shape, {tuple(wanted.shape)}; got {got}")
 
 
 def check_task(source: Source, settings: Settings) -> None:

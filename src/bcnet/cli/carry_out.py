@@ -59,7 +59,7 @@ def make_reporter(console: Console, log: str = "auto") -> Reporter:
     from bcnet.progress.terminal import BarReporter, LineReporter, console_reporter
 
     if log not in LOGS:
-        raise BCNetError(f"--log is one of {', '.join(LOGS)}; got {log!r}")
+        raise BCNetError(f"--log must be one of {', '.join(LOGS)}; got {log!r}")
     if log == "json":
         return JsonReporter(console.file)
     if log == "auto":

@@ -14,7 +14,7 @@ def prepare_process(allocator: str, primitives: int | None) -> None:
     from bcnet.machine.defaults import set_primitive_cache_capacity
 
     if allocator not in ("keep", "system"):
-        raise RecipeError(f"--allocator is keep or system; got {allocator!r}")
+        raise RecipeError(f"--allocator must be keep or system; got {allocator!r}")
     if allocator == "keep":
         keep_memory()
     set_primitive_cache_capacity(primitives)

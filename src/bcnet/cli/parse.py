@@ -38,7 +38,7 @@ def budget(macs: str | None, params: str | None) -> Budget:
         limits[measure] = text if equals else part
     if params is not None:
         if PARAMS in limits:
-            raise BudgetError(f"parameters are limited once; got --budget {macs} and --params-budget {params}")
+            raise BudgetError(f"parameters must be limited once; got --budget {macs} and --params-budget {params}")
         limits[PARAMS] = params
     return Budget(limits)
 
@@ -58,8 +58,8 @@ def inputs(texts: Sequence[str]) -> Pytree:
         dtype = getattr(torch, kind, None) if colon else torch.float32
         if not all(side.isdecimal() and int(side) for side in sides) or not isinstance(dtype, torch.dtype):
             raise ModelError(
-                f"an input is a shape without the batch, 3x224x224, and a type where that is not float32, 128:int64; "
-                f"got {text!r}"
+                "an input must be a shape without the batch, 3x224x224, and a type where that is not float32, "
+                f"128:int64; got {text!r}"
             )
         found.append(torch.zeros(2, *map(int, sides), dtype=dtype))
     return found[0] if len(found) == 1 else tuple(found)
@@ -73,7 +73,7 @@ def size(text: str) -> tuple[int, int]:
     """
     sides = text.split("x")
     if len(sides) != 2 or not all(side.isdecimal() and int(side) for side in sides):
-        raise ExportError(f"--from-size is the height and the width of the images, 480x640; got {text!r}")
+        raise ExportError(f"--from-size must be the height and the width of the images, 480x640; got {text!r}")
     return int(sides[0]), int(sides[1])
 
 

@@ -32,9 +32,13 @@ def read_run_file(path: Path) -> dict[str, Any]:
             # The file may be anything, such as a data set given by mistake, so only its beginning is read.
             document = parse_yaml(file.read(_MOST))
     except (OSError, ValueError) as error:
-        raise RecipeError(f"a run file is YAML that --print-settings writes; {path} cannot be read: {error}") from None
+        raise RecipeError(
+            f"a run file must be YAML that --print-settings writes; {path} cannot be read: {error}"
+        ) from None
     if not isinstance(document, dict):
-        raise RecipeError(f"a run file is a mapping of settings to values; {path} holds a {type(document).__name__}")
+        raise RecipeError(
+            f"a run file must be a mapping of settings to values; {path} holds a {type(document).__name__}"
+        )
     unknown = [str(key) for key in document if key not in _KEYS]
     if unknown:
         raise RecipeError(f"{path}: unknown key {unknown[0]!r}: the keys are {', '.join(_KEYS)}")

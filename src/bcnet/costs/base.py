@@ -130,7 +130,7 @@ class Measure(ABC):
         scale = "" if match is None else match[2].lower()
         if match is None or (scale and scale not in self.scales):
             raise BudgetError(
-                f"a limit on {self.name} is a ratio such as 0.5 or a count such as {self.example}; got {text!r}"
+                f"a limit on {self.name} must be a ratio such as 0.5 or a count such as {self.example}; got {text!r}"
             )
         number = match[1].replace("_", "")
         if scale:

@@ -152,7 +152,7 @@ def check_budget(budget: object) -> Budget:
         BudgetError: not a budget.
     """
     if not isinstance(budget, Budget):
-        raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
+        raise BudgetError(f"a budget must be a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
     return budget
 
 
@@ -230,7 +230,7 @@ def measure_named(text: str) -> Measure | None:
 def _checked_measures(others: Mapping[Measure, Given]) -> Mapping[Measure, Given]:
     if not isinstance(others, Mapping) or not all(isinstance(measure, Measure) for measure in others):
         raise BudgetError(
-            f"limits on other measures are a mapping of bcnet.Measure to limit; got {others!r}: write "
+            f"limits on other measures must be a mapping of bcnet.Measure to limit; got {others!r}: write "
             "Budget({mine: 0.5}), or Budget(macs=0.5) for multiply-adds"
         )
     return others
@@ -247,7 +247,7 @@ def _check_names(measures: Sequence[Measure]) -> None:
 
 
 def _check_limit(name: str, value: object) -> None:
-    rule = f"budget {name} is a ratio (float) in (0, 1.5] of the original network, or a positive count (int)"
+    rule = f"budget {name} must be a ratio (float) in (0, 1.5] of the original network, or a positive count (int)"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise BudgetError(f"{rule}; got {value!r}: write 0.5 or 150_000_000, for instance")
     if isinstance(value, float) and not (math.isfinite(value) and 0 < value <= 1.5):

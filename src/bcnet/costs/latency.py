@@ -192,11 +192,11 @@ class Latency(Measure):
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
-            raise BudgetError(f"an engine is one of {', '.join(get_args(Engine))}; got {self.engine!r}")
+            raise BudgetError(f"an engine must be one of {', '.join(get_args(Engine))}; got {self.engine!r}")
         for name in ("threads", "batch"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BudgetError(f"the {name} of a latency budget are an int of at least 1; got {value!r}")
+                raise BudgetError(f"the {name} of a latency budget must be an int of at least 1; got {value!r}")
 
     @property
     def description(self) -> str:
@@ -244,7 +244,7 @@ class Latency(Measure):
         """See `Measure`; a time needs a unit."""
         found = super().limit(text)
         if isinstance(found, int) and not text.strip()[-1].isalpha():
-            raise BudgetError(f"a limit on latency is a ratio such as 0.5 or a time such as 2 ms; got {text!r}")
+            raise BudgetError(f"a limit on latency must be a ratio such as 0.5 or a time such as 2 ms; got {text!r}")
         return found
 
     def text(self, value: float) -> str:
@@ -278,9 +278,13 @@ def read_latency(path: str | Path) -> Latency:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         return Latency(data["engine"], data["threads"], data["batch"], LatencyModel.from_dict(data["model"]))
     except OSError as error:
-        raise BudgetError(f"a latency model is a file of `bcnet calibrate`; {path} cannot be read: {error}") from None
+        raise BudgetError(
+            f"a latency model must be a file of `bcnet calibrate`; {path} cannot be read: {error}"
+        ) from None
     except (KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
-        raise BudgetError(f"a latency model is a file of `bcnet calibrate`; {path} is none ({error!r})") from None
+        raise BudgetError(
+            f"a latency model must be a file of `bcnet calibrate`; {path} is not one ({error!r})"
+        ) from None
 
 
 LATENCY = Latency()

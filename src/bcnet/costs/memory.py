@@ -48,7 +48,7 @@ class Memory(Measure):
     def __post_init__(self) -> None:
         _check_element(self.element)
         if isinstance(self.batch, bool) or not isinstance(self.batch, int) or self.batch < 1:
-            raise BudgetError(f"the batch of a memory budget is an int of at least 1; got {self.batch!r}")
+            raise BudgetError(f"the batch of a memory budget must be an int of at least 1; got {self.batch!r}")
 
     @property
     def description(self) -> str:
@@ -114,7 +114,7 @@ class Size(Measure):
 
 def _check_element(element: object) -> None:
     if element not in get_args(Element):
-        raise BudgetError(f"an element is stored as one of {', '.join(get_args(Element))}; got {element!r}")
+        raise BudgetError(f"an element must be stored as one of {', '.join(get_args(Element))}; got {element!r}")
 
 
 MEMORY = Memory()

@@ -93,7 +93,7 @@ def _readable(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | t
     axis = channel_axis(images.shape)
     if images.ndim != 3 and (axis is None or images.shape[axis] not in _CHANNELS):
         raise DataError(
-            f"images are arrays (n, H, W), (n, H, W, C) or (n, C, H, W) of 1 or 3 channels; got {images.shape} for "
+            f"images must be arrays (n, H, W), (n, H, W, C) or (n, C, H, W) of 1 or 3 channels; got {images.shape} for "
             f"{place}"
         )
     if images.dtype.kind == "f":
@@ -104,15 +104,15 @@ def _readable(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | t
             array = np.moveaxis(images, 3, 1)
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     if images.dtype != np.uint8:
-        raise DataError(f"images are bytes, or floats in [0, 1]; got {images.dtype} for {place}: convert them")
+        raise DataError(f"images must be bytes, or floats in [0, 1]; got {images.dtype} for {place}: convert them")
     return np.moveaxis(images, 1, 3) if axis == 1 else images
 
 
 def _flat_labels(labels: npt.NDArray[Any], count: int, place: str) -> list[Any]:
     if labels.ndim not in (1, 2) or labels.size != count:
         raise DataError(
-            f"labels are one for each image, (n,) or (n, 1); got {labels.shape} for {count} images in {place}: of "
-            "several labels for an image take one, or give bcnet.search the arrays and a task of your own"
+            f"there must be one label for each image, (n,) or (n, 1); got {labels.shape} for {count} images in "
+            f"{place}: of several labels for an image take one, or give bcnet.search the arrays and a task of your own"
         )
     flat = labels.reshape(-1)
     found: list[Any] = (np.char.decode(flat, errors="replace") if flat.dtype.kind == "S" else flat).tolist()

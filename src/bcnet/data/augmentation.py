@@ -25,7 +25,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
-            raise DataError(f"the padding of an augmentation is an int of at least 0; got {self.padding!r}")
+            raise DataError(f"the padding of an augmentation must be an int of at least 0; got {self.padding!r}")
 
     def __str__(self) -> str:
         parts = [f"crops of {self.padding} px"] if self.padding else []

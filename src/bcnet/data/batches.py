@@ -135,9 +135,9 @@ def _permutation(count: int, generator: torch.Generator) -> torch.Tensor:
 
 def _check_batch_size(batch_size: int, count: int) -> None:
     if batch_size < 1:
-        raise DataError(f"a batch size is at least 1; got {batch_size}")
+        raise DataError(f"a batch size must be at least 1; got {batch_size}")
     if batch_size > count:
         raise DataError(
-            f"a batch size is at most the number of images, {count} here; got {batch_size}: lower it "
+            f"a batch size must be at most the number of images, {count} here; got {batch_size}: lower it "
             "(--set batch_size=...), or give more images"
         )

@@ -54,7 +54,7 @@ class ResizedCrop:
             ("colour_jitter", self.colour_jitter, 0 <= self.colour_jitter < 1),
         ):
             if not good:
-                raise DataError(f"{name} of a resized crop is a share of 1; got {value!r}")
+                raise DataError(f"{name} of a resized crop must be a share of 1; got {value!r}")
 
     def __call__(
         self, pixels: torch.Tensor, generator: torch.Generator, *, first: int = 0, whole: int | None = None

@@ -95,7 +95,7 @@ def _pair_of(item: Any, place: str) -> tuple[Any, Any]:
         image, label = (column_of(place, item, names) for names in (IMAGE_COLUMNS, LABEL_COLUMNS))
         return item[image], item[label]
     if not isinstance(item, (tuple, list)) or len(item) != 2:
-        raise DataError(f"items are pairs of image and label; got {type(item).__name__} for {place}")
+        raise DataError(f"items must be pairs of image and label; got {type(item).__name__} for {place}")
     return item[0], item[1]
 
 
@@ -103,8 +103,8 @@ def _items(source: Iterable[Any]) -> Iterator[Any]:
     if isinstance(source, DataLoader):
         if isinstance(source.sampler, RandomSampler):
             raise DataError(
-                "a loader gives its images in the same order every time, so that a run can go on with them; got one "
-                "that shuffles: give it shuffle=False, training shuffles the images itself"
+                "a loader must give its images in the same order every time, so that a run can go on with them; got "
+                "one that shuffles: give it shuffle=False, training shuffles the images itself"
             )
         return (pair for batch in source for pair in _pairs(batch))
     if isinstance(source, Dataset) and isinstance(source, Sized):
@@ -118,8 +118,8 @@ def _pairs(batch: Any) -> Iterator[Any]:
         batch = _pair_of(batch, "a batch")
     if not isinstance(batch, (tuple, list)) or len(batch) != 2 or len(batch[0]) != len(batch[1]):
         raise DataError(
-            f"batches are pairs of images and as many labels; got {type(batch).__name__}: give the loader a collate "
-            "function that makes such pairs"
+            f"batches must be pairs of images and as many labels; got {type(batch).__name__}: give the loader a "
+            "collate function that makes such pairs"
         )
     return zip(*batch, strict=True)
 
@@ -130,8 +130,8 @@ def _label(label: Any, place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         got = f"{type(value).__name__} of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
         raise DataError(
-            f"labels are integers, the class numbers from 0; got {got} for {place}: mend it, or where all targets are "
-            f"others {_AS_THEY_COME}"
+            f"labels must be integers, the class numbers from 0; got {got} for {place}: fix it, or where all targets "
+            f"are others {_AS_THEY_COME}"
         )
     return value
 
@@ -147,7 +147,7 @@ def _image(image: Any, place: str) -> Image.Image:
             return Image.fromarray(np.ascontiguousarray(array))
     shape = f" of shape {tuple(image.shape)} and {image.dtype}" if isinstance(image, (torch.Tensor, np.ndarray)) else ""
     raise DataError(
-        "images are PIL images, byte arrays (H, W) or (H, W, C), or tensors (C, H, W), with 1 or 3 channels; got "
+        "images must be PIL images, byte arrays (H, W) or (H, W, C), or tensors (C, H, W), with 1 or 3 channels; got "
         f"{type(image).__name__}{shape} for {place}"
     )
 
@@ -156,12 +156,12 @@ def _bytes(image: torch.Tensor, place: str) -> torch.Tensor:
     if image.dtype == torch.uint8:
         return image
     if not image.is_floating_point():
-        raise DataError(f"tensors of images are uint8 or floats in [0, 1]; got {image.dtype} for {place}")
+        raise DataError(f"tensors of images must be uint8 or floats in [0, 1]; got {image.dtype} for {place}")
     low = float(image.min())
     high = float(image.max())
     if not 0 <= low <= high <= 1:
         raise DataError(
-            f"floats of images are in [0, 1]; got {low:.3g} to {high:.3g} for {place}: leave the normalisation out, "
-            f"it is done later from the data's own statistics, or {_AS_THEY_COME}"
+            f"floats of images must be in [0, 1]; got {low:.3g} to {high:.3g} for {place}: leave the normalisation "
+            f"out, it is done later from the data's own statistics, or {_AS_THEY_COME}"
         )
     return (image * 255).round().to(torch.uint8)

@@ -113,7 +113,9 @@ def decode(name: str, source: bytes | Path, view: ViewOf | None = None) -> Image
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             if _DEEP in str(getattr(image, "tile", "")):  # only known before decoding
-                raise DataError(f"images have 8 bits for each channel; {name} has 16: convert it, scaling its values")
+                raise DataError(
+                    f"images must have 8 bits for each channel; {name} has 16: convert it, scaling its values"
+                )
             if image.getexif().get(_ORIENTATION, 1) != 1:  # rotated, as phones store upright photos
                 upright = ImageOps.exif_transpose(image)
                 whole = eight_bits(name, upright)
@@ -127,7 +129,7 @@ def decode(name: str, source: bytes | Path, view: ViewOf | None = None) -> Image
         raise
     except Exception as error:  # a corrupt file makes PIL's decoders raise errors of any type
         raise DataError(
-            f"images are {', '.join(FORMATS[:-1])} or {FORMATS[-1]} files, whole ones; {name} is not: {error}"
+            f"images must be {', '.join(FORMATS[:-1])} or {FORMATS[-1]} files, whole ones; {name} is not: {error}"
         ) from error
 
 
@@ -139,7 +141,7 @@ def eight_bits(name: str, image: Image.Image) -> Image.Image:
     """
     if image.mode[0] in "IF":
         raise DataError(
-            f"images have 8 bits for each channel; {name} has mode {image.mode!r}: convert it, scaling its values"
+            f"images must have 8 bits for each channel; {name} has mode {image.mode!r}: convert it, scaling its values"
         )
     if image.mode in ("P", "PA", "LA", "La", "RGBa") and (image.mode != "P" or "transparency" in image.info):
         image = image.convert("RGBA")  # PIL warns about direct conversion to RGB
@@ -198,8 +200,8 @@ def stack(images: Iterable[tuple[str, Image.Image]]) -> torch.Tensor:
             channels, height, width = array.shape
         if array.shape[1:] != (height, width):
             raise DataError(
-                f"images have one size; got {width}x{height} and, for {name}, {array.shape[2]}x{array.shape[1]}: give "
-                "image_size (--image-size)"
+                f"images must have one size; got {width}x{height} and, for {name}, {array.shape[2]}x{array.shape[1]}: "
+                "give image_size (--image-size)"
             )
         if len(array) > channels:  # the first colour image
             grey = np.frombuffer(pixels, np.uint8).reshape(-1, 1, height, width)
@@ -207,5 +209,5 @@ def stack(images: Iterable[tuple[str, Image.Image]]) -> torch.Tensor:
             channels = len(array)
         pixels += np.broadcast_to(array, (channels, height, width)).tobytes()
     if not channels:
-        raise DataError("a set of images holds at least one; got none: check the split it comes from")
+        raise DataError("a set of images must hold at least one; got none: check the split it comes from")
     return torch.frombuffer(pixels, dtype=torch.uint8).reshape(-1, channels, height, width)

@@ -52,7 +52,7 @@ def load_image_folder(path: Path, image_size: int | None) -> DataSet:
             an unreadable image.
     """
     if not path.is_dir():
-        raise DataError(f"imagefolder:PATH takes a folder; got {str(path)!r}, which is none")
+        raise DataError(f"imagefolder:PATH takes a folder; got {str(path)!r}, which is not one")
     return _load_folder(path, image_size, f"imagefolder:{path}", in_files=False)
 
 
@@ -62,7 +62,9 @@ def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: boo
     class_names = list(files["training"])
     for part, members in files.items():
         if unknown := sorted({*members} - {*class_names}):
-            raise DataError(f"{part} images are of the classes of training; got {', '.join(unknown)} in {part} alone")
+            raise DataError(
+                f"{part} images must be of the classes of training; got {', '.join(unknown)} in {part} alone"
+            )
         files[part] = {name: members.get(name, []) for name in class_names}
     much = in_files or is_much(sum(map(len, files["training"].values())), image_size)
     return data_set(
@@ -85,8 +87,8 @@ def _split_folders(path: Path) -> dict[str, Path]:
         return {part: folder for part, (_, folder) in found.items()}
     if "test" in found:
         raise DataError(
-            f"a folder with {found['test'][0]}/ has train/ beside it; got {str(path)!r} without: rename the folder of "
-            "the training images"
+            f"a folder with {found['test'][0]}/ must have train/ beside it; got {str(path)!r} without: rename the "
+            "folder of the training images"
         )
     return {"training": path}
 
@@ -95,7 +97,7 @@ def _files_by_class(folder: Path, *, all_there: bool) -> dict[str, list[Path]]:
     """Return the image files of every class; with `all_there`, require at least two classes, none of them empty."""
     classes = _subfolders(folder)
     if not classes:
-        raise DataError(f"a folder of images has a subfolder for each class; got none in {str(folder)!r}")
+        raise DataError(f"a folder of images must have a subfolder for each class; got none in {str(folder)!r}")
     if len(classes) == 1 and all_there:
         inner = classes[0]
         advice = f"give {str(inner)!r}" if _subfolders(inner) else "give the folder that holds all classes"
@@ -103,7 +105,7 @@ def _files_by_class(folder: Path, *, all_there: bool) -> dict[str, list[Path]]:
     files = {entry.name: files_of_images(entry) for entry in classes}
     empty = [name for name, members in files.items() if not members]
     if len(empty) == len(files) or (empty and all_there):
-        raise DataError(f"every class has images; got none in {str(folder)!r} for {', '.join(empty)}")
+        raise DataError(f"every class must have images; got none in {str(folder)!r} for {', '.join(empty)}")
     return files
 
 

@@ -20,7 +20,7 @@ from bcnet.errors import DataError
 
 _MOST_PARTS = 3
 _FORMS = (
-    "data is a name, a bcnet.DataSet, a datasets.DatasetDict, or a torch data set, a loader or a pair of arrays "
+    "data must be a name, a bcnet.DataSet, a datasets.DatasetDict, or a torch data set, a loader or a pair of arrays "
     "(images, labels): one, of which a fifth is held out for the test, or (train, test) or (train, validation, test)"
 )
 
@@ -54,11 +54,13 @@ def _parts_of(data: Any) -> dict[str, Any]:
     if isinstance(data, Mapping):
         parts = {name: part for name, (_, part) in usual_parts(data, "the mapping").items()}
         if "training" not in parts:
-            raise DataError(f"data in a mapping have a part 'train'; got {', '.join(map(repr, data)) or 'nothing'}")
+            raise DataError(
+                f"data in a mapping must have a part 'train'; got {', '.join(map(repr, data)) or 'nothing'}"
+            )
         return {"train": parts.pop("training"), **parts}
     if isinstance(data, os.PathLike):
         raise DataError(
-            f"files are given as text that begins with their kind, such as 'imagefolder:{data}', 'npz:{data}' or "
+            f"files must be given as text that begins with their kind, such as 'imagefolder:{data}', 'npz:{data}' or "
             f"'parquet:{data}'; got {type(data).__name__}: {data}"
         )
     if isinstance(data, (Dataset, DataLoader)) or is_table(data) or is_pair_of_arrays(data):

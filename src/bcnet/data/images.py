@@ -48,16 +48,19 @@ class Images:
             _check_tensor("pixels", self.pixels, torch.uint8, 4, hint)
         _check_tensor("labels", self.labels, torch.int64, 1, "labels.long() converts other integers")
         if len(self.pixels) != len(self.labels):
-            raise DataError(f"every image has one label; got {len(self.pixels)} images and {len(self.labels)} labels")
+            raise DataError(
+                f"every image must have one label; got {len(self.pixels)} images and {len(self.labels)} labels"
+            )
         if len(self.pixels) == 0:
-            raise DataError("a set of images holds at least one; got none: check the split it comes from")
+            raise DataError("a set of images must hold at least one; got none: check the split it comes from")
         if self.pixels.device != self.labels.device:
             raise DataError(
-                f"pixels and labels are on one device; got {self.pixels.device} and {self.labels.device}: move one"
+                f"pixels and labels must be on one device; got {self.pixels.device} and {self.labels.device}: move one"
             )
         if int(self.labels.min()) < 0:
             raise DataError(
-                f"labels are class numbers from 0; got {int(self.labels.min())}: -1 often marks a split without labels"
+                f"labels must be class numbers from 0; got {int(self.labels.min())}: -1 often marks a split without "
+                "labels"
             )
 
     def __len__(self) -> int:
@@ -90,7 +93,7 @@ class Images:
         index = torch.as_tensor(indices, dtype=torch.int64, device=self.pixels.device)
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self):
             raise DataError(
-                f"indices are from 0 to {len(self) - 1}; got some from {int(index.min())} to {int(index.max())}"
+                f"indices must be from 0 to {len(self) - 1}; got some from {int(index.min())} to {int(index.max())}"
             )
         chosen = self.pixels.subset(index) if isinstance(self.pixels, FilePixels) else self.pixels[index]
         return Images(chosen, self.labels[index])
@@ -187,24 +190,24 @@ class DataSet:
     def __post_init__(self) -> None:
         for text in (self.name, *self.class_names):
             if not text.isascii() and text != text.encode(errors="replace").decode():
-                raise DataError(f"names of data and classes are UTF-8; got {text!r}: rename the folder")
+                raise DataError(f"names of data and classes must be UTF-8; got {text!r}: rename the folder")
         for part, images in self.parts.items():
             if self.train.image_shape != images.image_shape:
                 raise DataError(
-                    f"the training and {part} images of {self.name!r} have one shape; got {self.train.image_shape} and "
-                    f"{images.image_shape}: give image_size (--image-size)"
+                    f"the training and {part} images of {self.name!r} must have one shape; got "
+                    f"{self.train.image_shape} and {images.image_shape}: give image_size (--image-size)"
                 )
             highest = int(images.labels.max())
             if highest >= self.num_classes:
                 raise DataError(
-                    f"the labels of {self.name!r} are from 0 to {self.num_classes - 1} for its {self.num_classes} "
+                    f"the labels of {self.name!r} must be from 0 to {self.num_classes - 1} for its {self.num_classes} "
                     f"classes; got {highest} among the {part} images"
                 )
         counts = torch.bincount(self.train.labels, minlength=self.num_classes)
         empty = [self.class_names[index] for index in (counts == 0).nonzero().flatten().tolist()]
         if empty:
             raise DataError(
-                f"every class of {self.name!r} has training images; got none for {', '.join(empty[:5])}"
+                f"every class of {self.name!r} must have training images; got none for {', '.join(empty[:5])}"
                 f"{' and others' if len(empty) > 5 else ''}: leave empty classes out and number the rest from 0"
             )
 
@@ -336,7 +339,7 @@ def as_labels(labels: torch.Tensor) -> torch.Tensor:
         DataError: the labels are not integers.
     """
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise DataError(f"labels are integers, the class numbers from 0; got {labels.dtype}: use labels.long()")
+        raise DataError(f"labels must be integers, the class numbers from 0; got {labels.dtype}: use labels.long()")
     return labels.to(torch.int64)
 
 
@@ -351,7 +354,7 @@ def _count_classes(images: Images) -> int:
 
 
 def _check_tensor(name: str, value: object, dtype: torch.dtype, dims: int, hint: str) -> None:
-    rule = f"{name} are a {dtype} tensor of shape {'(n, C, H, W)' if dims == 4 else '(n,)'}"
+    rule = f"{name} must be a {dtype} tensor of shape {'(n, C, H, W)' if dims == 4 else '(n,)'}"
     if not isinstance(value, torch.Tensor):
         raise DataError(f"{rule}; got {type(value).__name__}: {hint}")
     if value.dtype != dtype or value.dim() != dims:

@@ -212,8 +212,8 @@ def data_set_of(part: Any) -> Any:
         inputs, targets = part
         if len(inputs) != len(targets):
             raise DataError(
-                f"arrays of inputs and targets are equally long; got {len(inputs)} and {len(targets)}: leave out what "
-                "has no partner"
+                f"arrays of inputs and targets must be equally long; got {len(inputs)} and {len(targets)}: leave out "
+                "what has no partner"
             )
         inputs = _in_usual_order(inputs)
         if isinstance(inputs, Tensor) and not isinstance(targets, list):
@@ -232,13 +232,13 @@ def _in_usual_order(inputs: Any) -> Any:
 def _check_items(data: Any, which: str, *, with_pictures: bool = False) -> None:
     if not isinstance(data, Sized) or not hasattr(data, "__getitem__"):
         raise DataError(
-            f"the {which} data are a data set with a length and items by number; got {type(data).__name__}: "
+            f"the {which} data must be a data set with a length and items by number; got {type(data).__name__}: "
             "list(data) makes one of what is only iterated over"
         )
     if len(data) == 0:
-        raise DataError(f"the {which} data have at least one item; got none")
+        raise DataError(f"the {which} data must have at least one item; got none")
     item = data[0]
-    rule = f"items of the {which} data are pairs of input and target, or dicts with the target under 'label'"
+    rule = f"items of the {which} data must be pairs of input and target, or dicts with the target under 'label'"
     if isinstance(item, Mapping):
         inputs, targets = split_dict(item)
         if len(targets) != 1:
@@ -250,12 +250,12 @@ def _check_items(data: Any, which: str, *, with_pictures: bool = False) -> None:
         raise DataError(f"{rule}; got {got} for item 0: give a data set that leaves the others out")
     if isinstance(targets[0], (str, bytes)):
         raise DataError(
-            f"targets are numbers or tensors; got {targets[0]!r} for item 0 of the {which} data: number the classes "
-            "from 0"
+            f"targets must be numbers or tensors; got {targets[0]!r} for item 0 of the {which} data: number the "
+            "classes from 0"
         )
     if isinstance(inputs, Image.Image) and not with_pictures:
         raise DataError(
-            f"inputs beside such targets are tensors; got {type(inputs).__name__} for item 0 of the {which} data: "
+            f"inputs beside such targets must be tensors; got {type(inputs).__name__} for item 0 of the {which} data: "
             "ToTensor makes floats of images"
         )
 
@@ -318,8 +318,8 @@ def _collate(items: list[Any]) -> Any:
     except RuntimeError:
         shapes = {tuple(part.shape) for item in items for part in _parts(item) if hasattr(part, "shape")}
         raise DataError(
-            f"items have inputs of one shape, and targets of one; got {' and '.join(map(str, sorted(shapes)))}: crop, "
-            "resize or pad them"
+            f"items must have inputs of one shape, and targets of one; got {' and '.join(map(str, sorted(shapes)))}: "
+            "crop, resize or pad them"
         ) from None
     return tree_map_only(Tensor, lambda t: t.float() if t.dtype in (torch.float64, torch.float16) else t, batch)
 

@@ -91,16 +91,16 @@ class Loaders:
             for number, batch in enumerate(_in_order(self.validation, "validation"))
         ]
         if not batches:
-            raise DataError("a validation loader gives at least one batch; got none")
+            raise DataError("a validation loader must give at least one batch; got none")
         for shapes in ({_shapes(x) for x, _ in batches}, {_shapes(y) for _, y in batches}):
             if len(shapes) > 1:
                 raise DataError(
-                    "a validation loader gives images of one shape, and targets of one; got "
+                    "a validation loader must give images of one shape, and targets of one; got "
                     f"{' and '.join(sorted(shapes))}: crop, resize or pad them"
                 )
         if not _equal(batches[0], self._check(next(_in_order(self.validation, "validation")), "validation")):
             raise DataError(
-                "a validation loader gives the same images every time; got others on a second reading: give it "
+                "a validation loader must give the same images every time; got others on a second reading: give it "
                 "shuffle=False, and a data set that does not augment, or give items for validation beside those that do"
             )
         return concat_batches([x for x, _ in batches]), concat_batches([y for _, y in batches])
@@ -205,7 +205,9 @@ class LoaderBatches:
             with seed_globally(seed):
                 batch = next(batches, None)
             if batch is None:
-                raise DataError(f"a training loader gives as many batches as its length says, {len(self)}; got fewer")
+                raise DataError(
+                    f"a training loader must give as many batches as its length says, {len(self)}; got fewer"
+                )
             x, y = _check_batch(batch, "training", self.accepted)
             yield self.laid_out(x), y
 
@@ -277,23 +279,27 @@ def loaders_of(parts: Sequence[Any]) -> Loaders:
     """
     if len(parts) != 3:
         raise DataError(
-            f"loaders are three: (train, validation, test), of which validation scores widths; got {len(parts)}: hold "
-            "some training images out for it, with torch.utils.data.random_split for instance"
+            f"loaders must be three: (train, validation, test), of which validation scores widths; got {len(parts)}: "
+            "hold some training images out for it, with torch.utils.data.random_split for instance"
         )
     return Loaders(*parts)
 
 
 def _check_loader(part: str, loader: Any) -> None:
     if not isinstance(loader, Sized) or not hasattr(loader, "__iter__"):
-        raise DataError(f"the {part} loader is a DataLoader, or batches with a length; got {type(loader).__name__}")
+        raise DataError(
+            f"the {part} loader must be a DataLoader, or batches with a length; got {type(loader).__name__}"
+        )
     try:
         length = len(loader)  # a DataLoader has the method even if its data set has no length
     except TypeError:
         raise DataError(f"the {part} loader needs a length; its data set has none: give that a __len__") from None
     if length < 1:
-        raise DataError(f"the {part} loader gives at least one batch an epoch; got none: lower its batch size")
+        raise DataError(f"the {part} loader must give at least one batch an epoch; got none: lower its batch size")
     if part != "train" and isinstance(loader, DataLoader) and isinstance(loader.sampler, RandomSampler):
-        raise DataError(f"the {part} loader gives its images in one order; got one that shuffles: give shuffle=False")
+        raise DataError(
+            f"the {part} loader must give its images in one order; got one that shuffles: give shuffle=False"
+        )
 
 
 def _in_order(loader: Any, part: str) -> Iterator[Any]:
@@ -323,14 +329,14 @@ def _name_failures(batches: Iterator[Any], part: str) -> Iterator[Any]:
             # A worker's error repeats the whole traceback and ends with the message.
             reason = next(reversed([line for line in str(error).splitlines() if line.strip()]), "").removeprefix(kind)
             raise DataError(
-                f"batches of the {part} loader come without an error; number {number} (from 0) raised "
-                f"{kind}{reason}: mend that item of the data set and give the same command again"
+                f"the {part} loader failed at batch {number} (from 0): {kind}{reason}: fix that item of the data set "
+                "and run the same command again"
             ) from error
         yield batch
 
 
 def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:
-    rule = f"batches of the {part} loader are pairs of float images (batch, ...) and their targets (batch, ...)"
+    rule = f"batches of the {part} loader must be pairs of float images (batch, ...) and their targets (batch, ...)"
     if isinstance(batch, Mapping):
         batch = _pair_of(batch, rule)
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
@@ -368,9 +374,9 @@ def _finite(batch: Batch, part: str, number: int) -> Batch:
         if values.is_floating_point() and not bool(values.isfinite().all()):
             broken = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
             raise DataError(
-                f"inputs are finite numbers; {name.lstrip('.') or 'the image'} number {broken[0]} of batch {number} of "
-                f"the {part} loader (both from 0) holds NaN or infinity: mend that item of the data "
-                "set, or fill what is missing"
+                f"inputs must be finite; {name.lstrip('.') or 'the image'} number {broken[0]} of batch {number} of the "
+                f"{part} loader (both from 0) holds NaN or infinity: fix that item of the data set, or fill in missing "
+                "values"
             )
     return batch
 

@@ -61,7 +61,7 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
         DataError: an unknown name, or data that are missing, unreadable or inconsistent.
     """
     if image_size is not None and (isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1):
-        raise DataError(f"image_size is a positive int; got {image_size!r}")
+        raise DataError(f"image_size must be a positive int; got {image_size!r}")
     found = _load(name, image_size)
     if isinstance(found.train.pixels, FilePixels):
         return replace(found, preparation=f"{resizing_of_tests(found.train.pixels.size)}, RGB")
@@ -90,7 +90,7 @@ def _load(name: str, image_size: int | None) -> DataSet:
         return load_hub(name, place, image_size)
     if kind == "inputs":
         raise DataError(f"inputs alone are for task='imitation' (--task imitation); got {name!r}: give that task")
-    raise DataError(f"a data set is {_FORMS}; got {name!r}{_hint(name)}")
+    raise DataError(f"a data set must be {_FORMS}; got {name!r}{_hint(name)}")
 
 
 def imports_code(name: str) -> bool:

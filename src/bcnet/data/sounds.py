@@ -72,8 +72,8 @@ def read_frames(files: Sequence[Path], framing: Framing) -> list[Samples]:
         first = first or (rate, file)
         if not framing.rate and rate != first[0]:
             raise DataError(
-                f"recordings have one rate; got {first[0]:,} samples a second in {first[1]} and {rate:,} in {file}: "
-                "say the rate that the network takes (imitation:rate=16000)"
+                f"recordings must have one rate; got {first[0]:,} samples a second in {first[1]} and {rate:,} in "
+                f"{file}: say the rate that the network takes (imitation:rate=16000)"
             )
         found.append(framing.cut(sound, rate))
         room -= found[-1].nbytes
@@ -100,12 +100,12 @@ def read_wav(file: Path) -> tuple[int, Samples]:
     except Exception as error:  # a corrupt file makes SciPy raise errors of any type
         raise DataError(f"{file} cannot be read as a WAV file: {error}; convert it, or leave it out") from None
     if rate <= 0:
-        raise DataError(f"a recording has a positive rate; {file} has {rate}: convert it, or leave it out")
+        raise DataError(f"a recording must have a positive rate; {file} has {rate}: convert it, or leave it out")
     sound = _scale(read)
     if sound.ndim == 2:
         sound = np.asarray(sound.mean(axis=1), np.float32)
     if not np.isfinite(sound).all():
-        raise DataError(f"samples are finite; {file} has others: convert it, or leave it out")
+        raise DataError(f"samples must be finite; {file} has others: convert it, or leave it out")
     return int(rate), sound
 
 

@@ -18,7 +18,7 @@ VALIDATION_NAMES = ("val", "valid", "validation", "dev", "eval")
 TEST_NAMES = ("test", "testing", *VALIDATION_NAMES)
 """Usual names of splits, in any case; of several test splits the first in this list is used."""
 
-_LABELS = "labels are integers, the class numbers from 0, or words"
+_LABELS = "labels must be integers, the class numbers from 0, or words"
 _MOST_LISTED = 10  # classes
 _TEST_SHARE = 0.2  # of sources without test images
 _Split = TypeVar("_Split")
@@ -34,8 +34,8 @@ def named_split(splits: Mapping[str, _Split], names: Sequence[str], where: str) 
         found = [own for own in splits if own.lower() == name]
         if len(found) > 1:
             raise DataError(
-                f"the splits of a data set have different names; got {' and '.join(sorted(found))} in {where}: merge "
-                "or rename them"
+                f"the splits of a data set must have different names; got {' and '.join(sorted(found))} in {where}: "
+                "merge or rename them"
             )
         if found:
             return found[0], splits[found[0]]
@@ -74,7 +74,7 @@ def number_classes(labels: Mapping[str, Sequence[Any]], name: str) -> tuple[list
             word = isinstance(value, (str, bool))
             number = places.get(str(value)) if word else value
             if not isinstance(number, int) or number < 0 or (names and not word):
-                wanted = "all images are of the classes of training" if word and names else _LABELS
+                wanted = "all images must be of the classes of training" if word and names else _LABELS
                 raise DataError(f"{wanted}; got {value!r} for {name}, {part}: image {index}")
             numbers.append(number)
         found[part] = torch.tensor(numbers, dtype=torch.int64)

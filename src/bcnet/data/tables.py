@@ -67,7 +67,9 @@ def load_csv(path: Path, image_size: int | None) -> DataSet:
     splits = _read_splits(path)
     found = usual_parts(splits, str(path))
     if "training" not in found:
-        raise DataError(f"a table of images has rows for training; got the splits {in_words(splits)} in {str(path)!r}")
+        raise DataError(
+            f"a table of images must have rows for training; got the splits {in_words(splits)} in {str(path)!r}"
+        )
     rows = {part: listed for part, (_, listed) in found.items()}
     counts = {split: len(listed) for split, listed in found.values()}
     names = _class_names(rows["training"])
@@ -96,7 +98,8 @@ def _read_splits(path: Path) -> dict[str, list[_Row]]:
             found[file.stem] = [row for rows in _read_rows(file).values() for row in rows]
     if not found:
         raise DataError(
-            f"a folder of CSV files has train.csv and test.csv; got {', '.join(f.name for f in files)}: give one file"
+            f"a folder of CSV files must have train.csv and test.csv; got {', '.join(f.name for f in files)}: give one "
+            "file"
         )
     return found
 
@@ -117,14 +120,16 @@ def _read_rows(path: Path) -> dict[str, list[_Row]]:
                 line = f"{path.name}, line {table.line_num}"
                 values = [(row[name] or "").strip() for name in (file, label, *([split] if split else []))]
                 if not all(values):
-                    raise DataError(f"every row has a file and a class; got {', '.join(map(repr, values))} in {line}")
+                    raise DataError(
+                        f"every row must have a file and a class; got {', '.join(map(repr, values))} in {line}"
+                    )
                 found[values[2] if split else "train"].append(
                     _Row(_inside_folder(path, values[0], line), values[1], line)
                 )
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"csv:PATH takes a CSV file in UTF-8; {str(path)!r} could not be read: {error}") from error
     if not found:
-        raise DataError(f"a table of images has rows; got none in {str(path)!r}")
+        raise DataError(f"a table of images must have rows; got none in {str(path)!r}")
     return found
 
 
@@ -138,11 +143,13 @@ def _inside_folder(table: Path, name: str, line: str) -> Path:
     file = (folder / name.replace("\0", "\ufffd")).resolve()  # file names cannot contain a zero byte
     if not file.is_relative_to(folder):
         raise DataError(
-            f"the files of a table lie in its folder, since a table from elsewhere must not read others; got {name!r} "
+            f"the files of a table must be in its folder, so that an untrusted table cannot read others; got {name!r} "
             f"in {line}: put the CSV file above its images"
         )
     if not file.is_file():
-        raise DataError(f"the files of a table are there; {name!r} in {line} is not: names count from {str(folder)!r}")
+        raise DataError(
+            f"the files of a table must be there; {name!r} in {line} is not: names count from {str(folder)!r}"
+        )
     return file
 
 
@@ -158,7 +165,7 @@ def _images(rows: list[_Row], names: list[str], image_size: int | None, *, in_fi
     places = {name: index for index, name in enumerate(names)}
     for row in rows:
         if row.label not in places:
-            raise DataError(f"all images are of the classes of training; got {row.label!r} in {row.line}")
+            raise DataError(f"all images must be of the classes of training; got {row.label!r} in {row.line}")
     labels = torch.tensor([places[row.label] for row in rows])
     return read_images([(f"{row.line}: {row.file}", row.file) for row in rows], labels, image_size, in_files=in_files)
 
@@ -278,7 +285,7 @@ def _parquet_files(path: Path) -> dict[str, list[str]]:
         )
     if named_split(files, TRAINING_NAMES, str(path)) is None:
         raise DataError(
-            f"a folder of parquet files has train*.parquet, and test*.parquet or validation*.parquet; got "
+            f"a folder of parquet files must have train*.parquet, and test*.parquet or validation*.parquet; got "
             f"{', '.join(file.name for file in found[:5]) or 'no parquet file'} in {str(path)!r}"
         )
     order = {name: place for place, name in enumerate((*TRAINING_NAMES, *TEST_NAMES))}
@@ -301,7 +308,7 @@ def _with_rows(files: list[str]) -> list[str]:
 
     filled = [file for file in files if pq.read_metadata(file).num_rows]
     if not filled:
-        raise DataError(f"a set of images holds at least one; got none in the rows of {', '.join(files)}")
+        raise DataError(f"a set of images must hold at least one; got none in the rows of {', '.join(files)}")
     return filled
 
 
@@ -352,8 +359,8 @@ def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Pa
             path = value.get("path") if isinstance(value, Mapping) else None
             got = f"only {path!r}" if path else type(content).__name__
             raise DataError(
-                "an image is its encoded bytes, or a mapping with these under 'bytes', or with a file beside the table "
-                f"under 'path'; got {got} for {name}: image {index}"
+                "an image must be its encoded bytes, or a mapping with these under 'bytes', or with a file beside the "
+                f"table under 'path'; got {got} for {name}: image {index}"
             )
         images.append(content)
     return images

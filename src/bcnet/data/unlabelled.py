@@ -154,7 +154,7 @@ def input_loaders(data: Any) -> Loaders | None:
         return replace(data, train=train, validation=validation, test=test)
     if isinstance(data, DataLoader):
         if isinstance(data.sampler, RandomSampler):
-            raise DataError("a loader of inputs gives them in one order; got one that shuffles: give shuffle=False")
+            raise DataError("a loader of inputs must give them in one order; got one that shuffles: give shuffle=False")
         batches = [_inputs_of(batch) for batch in data]
         return _cut(concat_batches(batches)) if batches else None
     if _are_named_inputs(data):
@@ -182,7 +182,7 @@ def _holds_inputs(data: Any) -> bool:
     item = data[0] if len(data) else None
     if isinstance(item, Image.Image):
         raise DataError(
-            f"inputs are tensors, prepared as in the network's own training; got {type(item).__name__} for item 0: "
+            f"inputs must be tensors, prepared as in the network's own training; got {type(item).__name__} for item 0: "
             "convert them, or give their folder, inputs:PATH"
         )
     if isinstance(item, Mapping):
@@ -287,11 +287,13 @@ def read_inputs(path: str) -> np.ndarray[Any, Any]:
         raise
     except Exception as error:  # a corrupt file makes NumPy and zipfile raise errors of any type
         raise DataError(
-            "inputs:PATH is a .npy or .npz file of one array (inputs, ...), or a folder of images; "
+            "inputs:PATH must be a .npy or .npz file of one array (inputs, ...), or a folder of images; "
             f"{path!r} is neither: {error}"
         ) from None
     if array.dtype.kind not in _NUMBERS or array.ndim == 0:
-        raise DataError(f"inputs are an array of numbers (inputs, ...); {path!r} has {array.dtype} of {array.shape}")
+        raise DataError(
+            f"inputs must be an array of numbers (inputs, ...); {path!r} has {array.dtype} of {array.shape}"
+        )
     return array
 
 
@@ -299,6 +301,6 @@ def _only_member(path: str, archive: Any) -> np.ndarray[Any, Any]:
     with archive:
         names = list(archive.files)
         if len(names) != 1:
-            raise DataError(f"{path} has one array; got {len(names)}, {in_words(names)}: save the inputs alone")
+            raise DataError(f"{path} must have one array; got {len(names)}, {in_words(names)}: save the inputs alone")
         array: np.ndarray[Any, Any] = archive[names[0]]
     return array

@@ -173,8 +173,8 @@ def _in_order(copies: dict[int, int], count: int) -> Iterator[dict[str, Any]]:
                 # All pipes are closed, yet results are missing: the copies have died.
                 if not selector.get_map():
                     raise ProcessError(
-                        f"{len(copies)} processes that train candidates ended without a word, as they do where memory "
-                        "is short: train fewer at once (--at-once 1); what was scored is kept"
+                        f"{len(copies)} processes that train candidates ended without an error message, usually "
+                        "because memory ran out: train fewer at once (--at-once 1); scores so far are kept"
                     )
                 # A long candidate is silent but computes; a copy that deadlocked after the fork does neither.
                 before = _seconds_computed(copies.values())

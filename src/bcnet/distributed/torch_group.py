@@ -95,7 +95,7 @@ class TorchProcessGroup(ProcessGroup):
             for what in (*first, *other):
                 if first.get(what) != other.get(what):
                     raise ProcessError(
-                        f"all processes of a run have the same {what}; process 0 has {first.get(what)!r}, process "
+                        f"all processes of a run must have the same {what}; process 0 has {first.get(what)!r}, process "
                         f"{rank} has {other.get(what)!r}: give every machine the same command, files and versions"
                     )
 

@@ -62,7 +62,7 @@ def push_run(
 def check_repository(name: str) -> None:
     """Raise ExportError unless `name` is `ORG/NAME`."""
     if not _NAME.fullmatch(name):
-        raise ExportError(f"a repository of the hub is ORG/NAME, for instance me/narrow-resnet; got {name!r}")
+        raise ExportError(f"a repository of the hub must be ORG/NAME, for instance me/narrow-resnet; got {name!r}")
 
 
 def hub_client() -> Any:

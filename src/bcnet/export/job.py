@@ -217,7 +217,7 @@ def _format(
     resizes: bool,
 ) -> Format:
     if name not in FORMATS:
-        raise ExportError(f"a format is one of {', '.join(FORMATS)}; got {name!r}")
+        raise ExportError(f"a format must be one of {', '.join(FORMATS)}; got {name!r}")
     open_ones, of_bytes = (
         [kind for kind, form in FORMATS.items() if getattr(form, able)] for able in ("opens_size", "takes_bytes")
     )
@@ -233,16 +233,18 @@ def _format(
     if open_size and batch is not None:
         raise ExportError(f"a file for images of any size takes any batch too; got batch {batch}: leave --batch out")
     if opset is not None and (name != "onnx" or type(opset) is not int or not 7 <= opset <= 99):
-        raise ExportError(f"an opset is a version of ONNX's operators, from 7 on; got {opset!r} for the format {name}")
+        raise ExportError(
+            f"an opset must be a version of ONNX's operators, from 7 on; got {opset!r} for the format {name}"
+        )
     if taken == "images in [0, 1]" and not FORMATS[name].holds_graph:
         raise ExportError(
             f"{name} holds weights alone and no normalisation (its metadata name it): leave --with-normalisation out, "
             "or take --format onnx or pt2"
         )
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ExportError(f"threads are an int of at least 1; got {threads!r}")
+        raise ExportError(f"threads must be an int of at least 1; got {threads!r}")
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-        raise ExportError(f"a batch is an int of at least 1, or left out for an open one; got {batch!r}")
+        raise ExportError(f"a batch must be an int of at least 1, or left out for an open one; got {batch!r}")
     if FORMATS[name].is_int8 and batch not in (None, 1):
         raise ExportError(f"an int8 file takes one input at once; got batch {batch}: leave --batch out")
     if batch is not None and not FORMATS[name].holds_graph:
@@ -256,9 +258,9 @@ def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, name: 
         return finished.path / "export" / f"{name}.{chosen.suffix}"
     path = Path(out)
     if path.is_dir():
-        raise ExportError(f"--out is a file; {path} is a folder: write {path / f'network.{chosen.suffix}'}")
+        raise ExportError(f"--out must be a file; {path} is a folder: write {path / f'network.{chosen.suffix}'}")
     if not path.parent.is_dir():
-        raise ExportError(f"--out is a file in a folder that exists; there is no {path.parent}: make it")
+        raise ExportError(f"--out must be a file in a folder that exists; there is no {path.parent}: make it")
     if path.parent.resolve() == finished.path.resolve():
         raise ExportError(
             f"--out must leave the run's own files alone; {path} is among them: leave --out out, which writes "
@@ -304,7 +306,7 @@ class _Inputs:
             )
         sizes = self.from_size
         if not isinstance(sizes, tuple) or len(sizes) != 2 or not all(type(n) is int and n > 0 for n in sizes):
-            raise ExportError(f"from_size is the height and the width of the images, (480, 640); got {sizes!r}")
+            raise ExportError(f"from_size must be the height and the width of the images, (480, 640); got {sizes!r}")
         return resizing
 
     def draw(self, count: int, factors: tuple[float, float] = (1.0, 1.0)) -> Pytree:

@@ -188,12 +188,12 @@ def _countable(finished: FinishedRun, searched: Cost) -> Budget:
 
 def _check(backend: str, device: str, **counts: Any) -> None:
     if backend not in BACKENDS:
-        raise ExportError(f"a backend is one of {', '.join(BACKENDS)}; got {backend!r}")
+        raise ExportError(f"a backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
     if backend != "torch" and device != "cpu":
-        raise ExportError(f"{backend} is timed on the cpu; got {device!r}: take --backend torch")
+        raise ExportError(f"{backend} must be timed on the cpu; got {device!r}: take --backend torch")
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ExportError(f"{name} is an int of at least 1; got {value!r}")
+            raise ExportError(f"{name} must be an int of at least 1; got {value!r}")
 
 
 def _keep(run: Path, latency: Latency) -> None:

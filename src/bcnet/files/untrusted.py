@@ -31,8 +31,8 @@ def check_contained(folder: Path) -> None:
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
             raise RunError(
-                f"a run directory holds files and folders of its own; {path} is {kind}: put the file itself there, or "
-                "give another --out"
+                f"a run directory must hold files and folders of its own; {path} is {kind}: put the file itself there, "
+                "or give another --out"
             )
 
 

@@ -35,7 +35,7 @@ from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
 NETWORKS = 36
-_CSV = "times are a CSV with the columns widths and milliseconds"
+_CSV = "times must be a CSV with the columns widths and milliseconds"
 LEAST = 2 * FOLDS  # fewest networks for a meaningful cross-validation
 
 
@@ -74,10 +74,10 @@ def write_bundle(
         known = ", ".join(measure.CALLS)
         raise ExportError(f"a bundle is for an engine that runs files, one of {known}; got {latency.engine}")
     if networks < LEAST:
-        raise BudgetError(f"a model is fitted to the times of at least {LEAST} networks; got {networks}")
+        raise BudgetError(f"a model must be fitted to the times of at least {LEAST} networks; got {networks}")
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ExportError(f"a bundle is written to a new or empty folder; {place} is none")
+        raise ExportError(f"a bundle must be written to a new or empty folder; {place} is not")
     args, kwargs = arguments(example_input)
     traced = space or WidthSpace.trace(model, args, example_kwargs=kwargs)
     whole, images = subject(model, example_input, latency)
@@ -134,19 +134,19 @@ def latency_from(
             milliseconds = float(row["milliseconds"])
             noise = float(row.get("noise") or 0)
             if not 0 < milliseconds < math.inf or not 0 <= noise < math.inf:
-                raise ValueError(f"a time is positive, and noise at least 0; got {milliseconds:g} and {noise:g}")
+                raise ValueError(f"a time must be positive, and noise at least 0; got {milliseconds:g} and {noise:g}")
         except (ValueError, WidthError) as error:
-            raise BudgetError(f"line {number} of {file} is no network's time: {error}") from None
+            raise BudgetError(f"line {number} of {file} is not the time of a network: {error}") from None
         for name in ("engine", "threads", "batch", "device"):
             value = (row.get(name) or "").strip()
             if stated.setdefault(name, value) != value:
                 raise BudgetError(
-                    f"times are of one device; the {name} of line {number} of {file} is {value!r}, before it was "
+                    f"times must be of one device; the {name} of line {number} of {file} is {value!r}, before it was "
                     f"{stated[name]!r}"
                 )
         found[widths].append((1e6 * milliseconds, noise))
     if len(found) < LEAST:
-        raise BudgetError(f"a model is fitted to the times of at least {LEAST} networks; {file} has {len(found)}")
+        raise BudgetError(f"a model must be fitted to the times of at least {LEAST} networks; {file} has {len(found)}")
     apart = float(np.median([noise for rows in found.values() for _, noise in rows]))
     if apart > measure.BUSY:
         raise too_busy(apart)

@@ -391,5 +391,5 @@ def engine_of(name: str) -> Engine:
             "calibrate MODEL --from times.csv`"
         )
     if name not in ENGINES:
-        raise ExportError(f"an engine is one of {', '.join(ENGINES)}; got {name!r}")
+        raise ExportError(f"an engine must be one of {', '.join(ENGINES)}; got {name!r}")
     return ENGINES[name]()

@@ -67,10 +67,10 @@ def measure_steadily(
             return [dataclasses.replace(found[w], nanoseconds=pace.as_then(found[w].nanoseconds)) for w in batch]
     if noise <= BUSY:
         raise BudgetError(
-            "the networks of a calibration take what they took then, or all of them more or less; here their times "
-            f"have changed by factors that lie {pace.apart:.0%} apart, after {TRIES} tries: the machine is busy, or "
-            "was when it was calibrated; wait for it to be calm, or calibrate again, in a new run directory (--reuse "
-            "takes over what the times do not change)"
+            "the calibration no longer fits this machine; the times of its networks have changed by factors that "
+            f"differ by {pace.apart:.0%}, after {TRIES} tries: the machine is busy, or was during calibration; wait "
+            "until it is idle, or calibrate again in a new run directory (--reuse keeps all that does not depend on "
+            "times)"
         )
     raise too_busy(noise, f", after {TRIES} tries")
 

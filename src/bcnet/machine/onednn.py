@@ -6,8 +6,9 @@ bf16 with AVX-512 (`WrongInBf16`; in fp32 all of them are correct):
   several rows, outputs or weight gradients contain uninitialised memory; some in three dimensions end the process.
   Residual networks for large images have such layers on small images: at 16 pixels, ResNet-18's last stage has one
   pixel.
-- Depthwise convolutions with row dilation (`jit_bf16`): if the output of a channels-last map has at least 29 columns,
-  the weight gradient is wrong. Segmentation networks have such layers.
+- Grouped convolutions with row dilation (`jit_bf16`): if the output of a channels-last map has at least 29 columns, the
+  weight gradient is wrong. Segmentation networks have such layers. Depthwise ones are wrong on all these processors,
+  those with several channels per group on some.
 
 Strided 1x1 convolutions with AVX2 (`UnitStrides`): for channels-last images, the weight gradient of a convolution with
 a 1x1 kernel, a stride, no padding and fewer than 8 input channels is wrong or overwrites foreign memory, so that the
@@ -48,7 +49,7 @@ class WrongInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
             x, _, _, stride, _, dilation, transposed, _, groups = args
             large, small = (output, x) if transposed else (x, output)
             self.found |= _is_wrong(large.shape[2:], small.shape[2:], stride)
-            self.found |= groups == x.shape[1] == output.shape[1] and _is_wrongly_dilated(output.shape[2:], dilation)
+            self.found |= groups > 1 and _is_wrongly_dilated(output.shape[2:], dilation)
         return output
 
 
@@ -62,7 +63,7 @@ def _is_wrong(large: torch.Size, small: torch.Size, stride: list[int]) -> bool:
 
 
 def _is_wrongly_dilated(made: torch.Size, dilation: list[int]) -> bool:
-    """Return whether a depthwise convolution with an output map of this size, `(height, width)`, is affected."""
+    """Return whether a grouped convolution with an output map of this size, `(height, width)`, is affected."""
     return len(made) == 2 and dilation[0] > 1 and made[1] >= _WIDE
 
 

@@ -210,12 +210,12 @@ def parse_method(text: str) -> Method:
         attribute, _, rest = rest.partition(":")
         found = import_object(f"{name}:{attribute}", what="method", forms=forms, error=RecipeError)
         if not (isinstance(found, type) and issubclass(found, Method)):
-            raise RecipeError(f"a method is a subclass of bcnet.Method; got {name}:{attribute}, {found!r}")
+            raise RecipeError(f"a method must be a subclass of bcnet.Method; got {name}:{attribute}, {found!r}")
         kind = found
     else:
         near = difflib.get_close_matches(name, METHODS, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise RecipeError(f"a method is one of {forms}; got {text!r}{hint}")
+        raise RecipeError(f"a method must be one of {forms}; got {text!r}{hint}")
     try:
         return kind(**_fields(rest))
     except TypeError as error:  # raised by a user's own constructor
@@ -230,12 +230,12 @@ def _fields(text: str) -> dict[str, Any]:
     for pair in _split(text):
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise RecipeError(f"a method's fields are key=value with commas between; got {pair!r}")
+            raise RecipeError(f"a method's fields must be key=value with commas between; got {pair!r}")
         outer, dot, inner = key.strip().partition(".")
         try:
             parsed = parse_yaml(value)
         except ValueError:
-            raise RecipeError(f"a method's field is a number, a word or a YAML value; got {pair!r}") from None
+            raise RecipeError(f"a method's field must be a number, a word or a YAML value; got {pair!r}") from None
         if dot:
             fields.setdefault(outer, {})[inner] = parsed
         else:

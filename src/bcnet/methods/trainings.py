@@ -170,7 +170,7 @@ class Trainings(TrainingsMethod):
             longer = training.epochs
         if longer is not None and not epochs < longer <= training.epochs:
             raise RecipeError(
-                f"finalist_epochs is more than the {epochs} epochs of all candidates, and at most the "
+                f"finalist_epochs must be more than the {epochs} epochs of all candidates, and at most the "
                 f"{training.epochs} of final networks; got {longer}: leave it out"
             )
         networks = self.networks

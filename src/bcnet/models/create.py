@@ -85,7 +85,7 @@ def create(
     """
     for setting, value in (("num_classes", num_classes), ("in_channels", in_channels), ("image_size", image_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ModelError(f"{setting} is a positive int; got {value!r}")
+            raise ModelError(f"{setting} must be a positive int; got {value!r}")
     package, colon, member = name.partition(":")
     if not colon:
         factory, usual = _ours(name)
@@ -114,7 +114,7 @@ def imports_code(name: str) -> bool:
 
 def _ours(name: str) -> tuple[Callable[..., nn.Module], tuple[int, int, int]]:
     if name not in _OURS:
-        raise ModelError(f"a model is {_FORMS}; got {name!r}{_nearest(name, NAMES)}; ours are {', '.join(NAMES)}")
+        raise ModelError(f"a model must be {_FORMS}; got {name!r}{_nearest(name, NAMES)}; ours are {', '.join(NAMES)}")
     return _OURS[name]
 
 

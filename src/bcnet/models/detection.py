@@ -101,7 +101,7 @@ def stage_channels(network: nn.Module) -> tuple[int, int, int, int]:
     missing = [name for name in ("conv1", "bn1", *_STAGES) if name not in children]
     if missing:
         raise ModelError(
-            "a detector's backbone is a ResNet of torchvision's layout (conv1, bn1, layer1 to layer4); got "
+            "a detector's backbone must be a ResNet of torchvision's layout (conv1, bn1, layer1 to layer4); got "
             f"{type(network).__name__} without {', '.join(missing)}: give bcnet.build(torchvision.models.resnet50(), "
             "space, widths), for instance"
         )
@@ -116,7 +116,7 @@ def _last_convolution(name: str, stage: nn.Module) -> nn.Conv2d:
     """Return the last registered convolution: the main branch's or the shortcut's, which have equal outputs."""
     convolutions = [part for part in stage.modules() if isinstance(part, nn.Conv2d)]
     if not convolutions:
-        raise ModelError(f"every stage of a detector's backbone has convolutions; got none in {name}")
+        raise ModelError(f"every stage of a detector's backbone must have convolutions; got none in {name}")
     return convolutions[-1]
 
 
@@ -125,7 +125,7 @@ def _pyramid(
 ) -> nn.Module:
     """Return a copy of the network with a feature pyramid on the stages named."""
     if type(trainable_layers) is not int or not 0 <= trainable_layers <= len(_THAWED):
-        raise ModelError(f"trainable_layers is an int from 0 to {len(_THAWED)}; got {trainable_layers!r}")
+        raise ModelError(f"trainable_layers must be an int from 0 to {len(_THAWED)}; got {trainable_layers!r}")
     channels = dict(zip(_STAGES, stage_channels(network), strict=True))
     body = copy.deepcopy(network)
     if frozen_norm:
@@ -169,7 +169,7 @@ def _has_statistics(norm: nn.BatchNorm2d) -> bool:
 
 def _check_classes(num_classes: int) -> None:
     if type(num_classes) is not int or num_classes < 2:
-        raise ModelError(f"num_classes counts the background too and is an int of at least 2; got {num_classes!r}")
+        raise ModelError(f"num_classes counts the background too and must be an int of at least 2; got {num_classes!r}")
 
 
 def _seed(generator: torch.Generator | None) -> None:
@@ -222,7 +222,7 @@ def one_stage(detector: nn.Module) -> OneStage:
     missing = [n for n in ("backbone", "head", "transform") if not isinstance(getattr(detector, n, None), nn.Module)]
     if missing:
         raise ModelError(
-            f"a one-stage detector has a backbone, a head and a transform, as torchvision's have; got "
+            f"a one-stage detector must have a backbone, a head and a transform, as torchvision's have; got "
             f"{type(detector).__name__} without {', '.join(missing)}: search a detector of two stages in a training "
             "loop of your own (bcnet.SupernetSteps)"
         )

@@ -139,7 +139,7 @@ def prior_of_errors(
         SearchError: `E` does not fit the space, or `effective_widths` is below 1.
     """
     if not effective_widths >= 1:
-        raise SearchError(f"effective_widths is at least 1; got {effective_widths!r}")
+        raise SearchError(f"effective_widths must be at least 1; got {effective_widths!r}")
     errors = checked_errors(E, space)
     limits = space.feasible(budget)
     certified = solve(errors, space, budget, seed=seed)

@@ -48,11 +48,11 @@ def select_records(
     """
     times, table, values = _check_arrays(steps, widths, losses)
     if rule not in get_args(Rule):
-        raise SearchError(f"the rule for records is one of {', '.join(get_args(Rule))}; got {rule!r}")
+        raise SearchError(f"the rule for records must be one of {', '.join(get_args(Rule))}; got {rule!r}")
     if (keep is not None and keep < 1) or window < 2:
-        raise SearchError(f"keep is at least 1 and window at least 2; got {keep} and {window}")
+        raise SearchError(f"keep must be at least 1 and window at least 2; got {keep} and {window}")
     if not 0 <= since < 1:
-        raise SearchError(f"since is a share of the training in [0, 1); got {since!r}")
+        raise SearchError(f"since must be a share of the training in [0, 1); got {since!r}")
     late = times >= times.min() + since * (times.max() - times.min())
     times = times[late]
     table = table[late]
@@ -78,7 +78,7 @@ def potential_errors(space: WidthSpace, widths: npt.ArrayLike, losses: npt.Array
     """
     _, table, values = _check_arrays(np.arange(len(np.asarray(losses))), widths, losses)
     if table.shape[1] != len(space.groups):
-        raise SearchError(f"records have one width per group, {len(space.groups)} here; got {table.shape[1]}")
+        raise SearchError(f"records must have one width per group, {len(space.groups)} here; got {table.shape[1]}")
     return tuple(_of_group(group.choices, column, values) for group, column in zip(space.groups, table.T, strict=True))
 
 
@@ -118,9 +118,9 @@ def _check_arrays(steps: Any, widths: Any, losses: Any) -> tuple[IntArray, IntAr
     values = np.asarray(losses, dtype=np.float64)
     if values.ndim != 1 or len(values) == 0 or table.ndim != 2 or not len(times) == len(table) == len(values):
         raise SearchError(
-            "records are at least one step, row of widths and loss each, in equal numbers; got shapes "
+            "records must be at least one step, row of widths and loss each, in equal numbers; got shapes "
             f"{times.shape}, {table.shape}, {values.shape}"
         )
     if not np.isfinite(values).all():
-        raise SearchError(f"recorded losses are finite; record {int(np.argmin(np.isfinite(values)))} is not")
+        raise SearchError(f"recorded losses must be finite; record {int(np.argmin(np.isfinite(values)))} is not")
     return times, table.astype(np.int64), values

@@ -30,7 +30,7 @@ def read_widths(pruned: nn.Module, space: WidthSpace) -> Widths:
     sizes = {name: tuple(tensor.shape) for name, tensor in tensors_of(pruned).items() if name in space.layouts}
     missing = sorted(set(space.layouts) - set(sizes))
     if missing:
-        raise ModelError(f"a pruned network keeps the names of its tensors; got none called {missing[0]!r}")
+        raise ModelError(f"a pruned network must keep the names of its tensors; got none called {missing[0]!r}")
     for name, shape in sizes.items():
         for dim, size in zip(space.layouts[name], shape, strict=True):
             alone = dim[0] if len(dim) == 1 else None

@@ -47,7 +47,9 @@ def with_teacher(own: UserCallables, teacher: Any) -> UserCallables:
     if teacher is None:
         return own
     if not isinstance(teacher, nn.Module):
-        raise RecipeError(f"a teacher is a trained nn.Module; got {type(teacher).__name__}: give the network itself")
+        raise RecipeError(
+            f"a teacher must be a trained nn.Module; got {type(teacher).__name__}: give the network itself"
+        )
     return dataclasses.replace(own, teacher=teacher, teacher_name=name_of("teacher", teacher, None))
 
 
@@ -66,8 +68,8 @@ def user_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
         return None, searcher
     if not isinstance(searcher, Searcher) or not dataclasses.is_dataclass(searcher):
         raise RecipeError(
-            f"a searcher is a name or a value of a subclass of bcnet.Searcher that is a dataclass; got {searcher!r}: "
-            "see docs/extending.md"
+            "a searcher must be a name or a value of a subclass of bcnet.Searcher that is a dataclass; got "
+            f"{searcher!r}: see docs/extending.md"
         )
     shown = {field.name: getattr(searcher, field.name) for field in dataclasses.fields(searcher) if field.repr}
     if takes_prior(searcher):
@@ -104,15 +106,15 @@ def name_of(role: str, function: Any, tag: str | None) -> str:
     """
     if tag is not None:
         if not isinstance(tag, str) or not tag:
-            raise RecipeError(f"the tag of {role} is some text; got {tag!r}")
+            raise RecipeError(f"the tag of {role} must be some text; got {tag!r}")
         return tag
     if isinstance(function, nn.Module):
         return f"{_qualified_name(type(function))} {_digest(function)}"
     name = _qualified_name(function) if hasattr(function, "__qualname__") else ""
     if not name or any(part in name for part in _LOCAL):
         raise RecipeError(
-            f"{role} needs a name by which a resumed run knows it again; {name or type(function).__name__} is none: "
-            f"make it a function of a module, or give tags={{{role!r}: 'what it does'}}"
+            f"{role} needs a name that identifies it in a resumed run; {name or type(function).__name__} is not "
+            f"one: make it a function of a module, or give tags={{{role!r}: 'what it does'}}"
         )
     return name
 
@@ -152,7 +154,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check_arguments(role: str, function: Any, wanted: str, count: int) -> None:
-    rule = f"{role} is a function of {wanted}"
+    rule = f"{role} must be a function of {wanted}"
     if not callable(function):
         raise RecipeError(f"{rule}; got {type(function).__name__}")
     try:

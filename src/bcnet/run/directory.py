@@ -204,13 +204,15 @@ def run_path(run: object) -> Path:
     """
     if isinstance(run, str | os.PathLike):
         return Path(run)
-    raise RunError(f"a run is given by the path of its directory; got {type(run).__name__}: write 'runs/half', say")
+    raise RunError(
+        f"a run must be given by the path of its directory; got {type(run).__name__}: write 'runs/half', say"
+    )
 
 
 def check_usable(path: Path) -> None:
     """Raise RunError unless `path` is a run directory, an empty folder or free, without links that lead out of it."""
     if path.is_file():
-        raise RunError(f"a run directory is a folder; {path} is a file: give another --out")
+        raise RunError(f"a run directory must be a folder; {path} is a file: give another --out")
     if not path.exists():
         return
     check_contained(path)
@@ -219,7 +221,7 @@ def check_usable(path: Path) -> None:
     others = sorted(p.name for p in path.iterdir() if p.name != LOCK and not p.name.endswith(".tmp"))
     if others:
         raise RunError(
-            f"{path} is no run directory: it has no settings.json and holds {', '.join(others[:3])}"
+            f"{path} is not a run directory: it has no settings.json and holds {', '.join(others[:3])}"
             f"{' and more' if len(others) > 3 else ''}: give a new or an empty folder"
         )
 
@@ -249,7 +251,7 @@ def _read_as(directory: RunDirectory, name: str, what: str, make: Callable[[dict
         return make(directory.read(name))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         file = directory.file(name)
-        raise RunError(f"{file} is no {what} ({error!r}): restore it, or start a new run") from None
+        raise RunError(f"{file} is not a valid {what} ({error!r}): restore it, or start a new run") from None
 
 
 def read_settings(path: Path) -> Settings:
@@ -260,12 +262,12 @@ def read_settings(path: Path) -> Settings:
     """
     file = path / names.SETTINGS
     if not file.exists():
-        raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
+        raise RunError(f"{path} is not a run directory: it has no settings.json; give the --out of a `bcnet search`")
     check_contained(path)
     try:
         return Settings.from_document(read_document(file))
     except ValidationError as error:
-        raise RunError(f"{file} are no settings of this version: {describe(error)}: start a new run") from None
+        raise RunError(f"{file} does not hold settings of this version: {describe(error)}: start a new run") from None
 
 
 def stored_settings(path: Path) -> Settings | None:
@@ -291,8 +293,8 @@ def read_result(run: Path) -> RunResult:
         return RunResult.model_validate(document)
     except ValidationError as error:
         raise RunError(
-            f"{run / names.RESULT} is no result of this version: {describe(error)}: repeat the `bcnet search` command "
-            "in a new run directory"
+            f"{run / names.RESULT} is not a result of this version: {describe(error)}: repeat the `bcnet search` "
+            "command in a new run directory"
         ) from None
 
 

@@ -150,10 +150,10 @@ def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputF
         architecture = json.loads(notes["architecture"])
         model = notes["model"]
         if not isinstance(architecture, dict):  # a string would be taken for a path
-            raise TypeError(f"an architecture is a mapping; got {type(architecture).__name__}")
+            raise TypeError(f"an architecture must be a mapping; got {type(architecture).__name__}")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
-            f"a file to load is one that `bcnet export --format safetensors` wrote; {path} is none "
+            f"a file to load must be one that `bcnet export --format safetensors` wrote; {path} is not one "
             f"({type(error).__name__}: {error}): give such a file, or a run directory"
         ) from None
     network = rebuild(architecture, factory_of(path, model, facts, factory))

@@ -34,7 +34,7 @@ def load_pretrained(model: nn.Module, weights: Weights, *, whole: bool = False) 
     """
     own = model.state_dict()
     tensors = _as_of(own, _read(weights))
-    rule = "pretrained weights are a state dict of this network"
+    rule = "pretrained weights must be a state dict of this network"
     for name in tensors:
         if name not in own:
             raise ModelError(f"{rule}; {type(model).__name__} has no tensor {name!r}: take the file of this network")
@@ -49,7 +49,8 @@ def load_pretrained(model: nn.Module, weights: Weights, *, whole: bool = False) 
     for name, tensor in fitting.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise ModelError(
-                f"pretrained weights hold finite numbers in every tensor; got NaN or infinity in {name}: take others"
+                f"pretrained weights must hold finite numbers in every tensor; got NaN or infinity in {name}: take "
+                "others"
             )
     others = [name for name in tensors if name not in fitting]
     if whole and others:
@@ -79,10 +80,10 @@ def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping
     counters = {name for name in tensors if name not in own and str(name).rpartition(".")[2] in _COUNTERS}
     for name, value in tensors.items():
         if not isinstance(name, str):
-            raise ModelError(f"pretrained weights have names; got {name!r} for one: give model.state_dict()")
+            raise ModelError(f"pretrained weights must have names; got {name!r} for one: give model.state_dict()")
         if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_quantized):
             kind = "quantised" if value.is_quantized else "sparse"
-            raise ModelError(f"pretrained weights are plain tensors; got a {kind} one for {name!r}: make it dense")
+            raise ModelError(f"pretrained weights must be plain tensors; got a {kind} one for {name!r}: make it dense")
         if not isinstance(value, torch.Tensor):
             held = " and ".join(repr(key) for key, value in found.items() if isinstance(value, Mapping))
             raise ModelError(
@@ -112,16 +113,16 @@ def _read(weights: Weights) -> Mapping[str, Any]:
             found = torch.load(weights, map_location="cpu", weights_only=True)
         except Exception as error:  # a pickle may hold anything; torch loads only tensors and plain values
             raise ModelError(
-                f"pretrained weights are tensors alone; {weights} cannot be read as such ({type(error).__name__}): "
+                f"pretrained weights must be tensors alone; {weights} cannot be read as such ({type(error).__name__}): "
                 "load it where you trust it, and give its state dict"
             ) from error
         if not isinstance(found, Mapping):
-            raise ModelError(f"pretrained weights are a state dict; {weights} holds {type(found).__name__}")
+            raise ModelError(f"pretrained weights must be a state dict; {weights} holds {type(found).__name__}")
         return found
     try:
         return load_file(weights)
     except (OSError, SafetensorError) as error:
         raise ModelError(
-            f"pretrained weights are a state dict or a safetensors file; {weights} cannot be read: {error}: convert "
-            "others with safetensors.torch.save_file(model.state_dict(), ...)"
+            f"pretrained weights must be a state dict or a safetensors file; {weights} cannot be read: {error}: "
+            "convert others with safetensors.torch.save_file(model.state_dict(), ...)"
         ) from None

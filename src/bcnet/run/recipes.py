@@ -28,7 +28,8 @@ def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[R
     requested = load_recipe(training) if isinstance(training, str) else training
     if requested is not None and not isinstance(requested, (Recipe, Mapping)):
         raise RecipeError(
-            f"training is a bcnet.Recipe, its name, or a mapping of changes; got {requested!r}: see `bcnet recipes`"
+            f"training must be a bcnet.Recipe, its name, or a mapping of changes; got {requested!r}: see `bcnet "
+            "recipes`"
         )
     recipe = requested if isinstance(requested, Recipe) else None
     base = changes.pop("recipe", None)
@@ -37,7 +38,7 @@ def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[R
     if epochs is not None:
         if changes.get("epochs", epochs) != epochs:
             other = changes["epochs"]
-            raise RecipeError(f"epochs are given once; got epochs={epochs} and training's {other}: leave one out")
+            raise RecipeError(f"epochs must be given once; got epochs={epochs} and training's {other}: leave one out")
         changes["epochs"] = epochs
     # A recipe is complete, so its changes are checked now; the default one is known when the data are.
     if recipe is not None:

@@ -58,7 +58,7 @@ class TaskResult(_Part):
     @classmethod
     def _can_be_written(cls, headline: Metric) -> Metric:
         if headline.digits < 0:
-            raise ValueError(f"digits that are written are none or more; got {headline.digits}")
+            raise ValueError(f"the digits of a metric must be 0 or more; got {headline.digits}")
         return headline
 
 

@@ -352,7 +352,7 @@ def make_section(kind: type[Section], given: Any, name: str) -> Any:
     except ValidationError as error:
         raise RecipeError(f"{name}: {describe(error, tuple(kind.model_fields))}") from None
     except (TypeError, ValueError):
-        raise RecipeError(f"{name} is a bcnet.{kind.__name__} or a mapping of its fields; got {given!r}") from None
+        raise RecipeError(f"{name} must be a bcnet.{kind.__name__} or a mapping of its fields; got {given!r}") from None
 
 
 def _beyond_defaults(model: BaseModel) -> dict[str, Any]:

@@ -84,11 +84,13 @@ def read_status(folder: str | Path) -> Status:
     """
     path = Path(folder)
     if not path.is_dir():
-        raise RunError(f"a run directory is a folder; {path} is {'a file' if path.exists() else 'not there'}")
+        raise RunError(f"a run directory must be a folder; {path} is {'a file' if path.exists() else 'not there'}")
     if not (path / names.SETTINGS).exists():
         others = [p.name for p in path.iterdir() if p.name != "lock" and not p.name.endswith(".tmp")]
         if others:
-            raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
+            raise RunError(
+                f"{path} is not a run directory: it has no settings.json; give the --out of a `bcnet search`"
+            )
         return Status(str(path), "empty")
     check_contained(path)
     try:

@@ -190,7 +190,7 @@ def task_of(task: Task | str | None) -> Task:
     if isinstance(task, str):
         return task_named(task)
     if task is not None and not isinstance(task, Task):
-        raise RecipeError(f"a task is a value of a subclass of bcnet.Task; got {task!r}: give Mine(), not Mine")
+        raise RecipeError(f"a task must be a value of a subclass of bcnet.Task; got {task!r}: give Mine(), not Mine")
     return Classification() if task is None else task
 
 
@@ -211,8 +211,8 @@ def _check_weights(network: nn.Module) -> nn.Module:
     for name, tensor in parameters.items():
         if tensor.is_meta:
             raise ModelError(
-                f"a network to search has weights; {name} is on the meta device, which has none: make it on the CPU, "
-                "or call model.to_empty(device='cpu') and load its weights"
+                f"a network to search must have weights; {name} is on the meta device, which has none: make it on the "
+                "CPU, or call model.to_empty(device='cpu') and load its weights"
             )
         if tensor.is_inference():
             raise ModelError(
@@ -221,8 +221,8 @@ def _check_weights(network: nn.Module) -> nn.Module:
             )
         if tensor.is_floating_point() and tensor.dtype is not torch.float32:
             raise ModelError(
-                f"a network to search has weights in float32; got {tensor.dtype} in {name}: call model.float(), and "
-                "leave torch.set_default_dtype alone; a recipe's `precision` says what is computed in less"
+                f"a network to search must have weights in float32; got {tensor.dtype} in {name}: call model.float(), "
+                "and leave torch.set_default_dtype alone; a recipe's `precision` says what is computed in less"
             )
     return network
 
@@ -470,7 +470,9 @@ def make_model(
         copy_network(model)  # refuse early what cannot be copied
         return f"{type(model).__qualname__} {digest_of(model.state_dict())}", model, None
     if not callable(model):
-        raise ModelError(f"a model is an nn.Module, a function that makes one, or a name; got {type(model).__name__}")
+        raise ModelError(
+            f"a model must be an nn.Module, a function that makes one, or a name; got {type(model).__name__}"
+        )
     try:
         made = model()
     except Exception as error:

@@ -19,7 +19,7 @@ _BATCH = 40
 
 def _check_limit(searcher: object, evaluations: int) -> None:
     if evaluations < 1:
-        raise SearchError(f"evaluations of {type(searcher).__name__} are at least 1; got {evaluations}")
+        raise SearchError(f"evaluations of {type(searcher).__name__} must be at least 1; got {evaluations}")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ class Greedy(Searcher):
 
     def __post_init__(self) -> None:
         if self.evaluations < 1 or (self.step is not None and self.step < 1):
-            raise SearchError(f"evaluations and step of Greedy are at least 1; got {self.evaluations} and {self.step}")
+            raise SearchError(
+                f"evaluations and step of Greedy must be at least 1; got {self.evaluations} and {self.step}"
+            )
 
     @property
     def limit(self) -> int:

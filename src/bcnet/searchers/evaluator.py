@@ -68,11 +68,11 @@ class SupernetEvaluator:
         self._sides = sides
         self.metric: Metric | PerImage = metric
         if not callable(metric) and metric not in get_args(Metric):
-            raise SearchError(f"the metric is one of {', '.join(get_args(Metric))}; got {metric!r}")
+            raise SearchError(f"the metric must be one of {', '.join(get_args(Metric))}; got {metric!r}")
         sizes = {len(labels) for _, labels in self._batches}
         if len(sizes) != 1 or 0 in sizes:
             raise SearchError(
-                f"validation batches are at least one, all of one size; got sizes {sorted(sizes)}: drop a ragged "
+                f"validation batches must be at least one, all of one size; got sizes {sorted(sizes)}: drop a ragged "
                 "last one, it would change the batch statistics"
             )
 
@@ -119,7 +119,7 @@ def _one_for_each(values: object, targets: Any) -> Tensor:
     images = count(targets)
     if not isinstance(values, Tensor) or values.shape != (images,):
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise SearchError(f"a score of your own gives a tensor of one value for each image, {images}; got {got}")
+        raise SearchError(f"a score of your own must give a tensor of one value for each image, {images}; got {got}")
     return values.detach().double()
 
 

@@ -46,15 +46,15 @@ class Evolution(Searcher):
     def __post_init__(self) -> None:
         for name in ("population", "generations", "parents"):
             if getattr(self, name) < 1:
-                raise SearchError(f"{name} of an evolution is at least 1; got {getattr(self, name)}")
+                raise SearchError(f"{name} of an evolution must be at least 1; got {getattr(self, name)}")
         for name in ("crossover", "mutation"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                raise SearchError(f"{name} of an evolution is a probability; got {value}")
+                raise SearchError(f"{name} of an evolution must be a probability; got {value}")
         if not 0 <= self.macs_from <= 1:
-            raise SearchError(f"macs_from of an evolution is a share of the budget, 0 to 1; got {self.macs_from}")
+            raise SearchError(f"macs_from of an evolution must be a share of the budget, 0 to 1; got {self.macs_from}")
         if self.tournament not in get_args(Tournament):
-            raise SearchError(f"a tournament is won by score or by rank; got {self.tournament!r}")
+            raise SearchError(f"a tournament must be won by score or by rank; got {self.tournament!r}")
 
     @property
     def limit(self) -> int:

@@ -58,13 +58,13 @@ class ModelBased(Searcher):
     def __post_init__(self) -> None:
         if self.evaluations < 1 or self.batch < FEWEST:
             raise SearchError(
-                f"evaluations of ModelBased are at least 1, a batch of it at least {FEWEST}; got {self.evaluations} "
-                f"and {self.batch}"
+                f"evaluations of ModelBased must be at least 1, a batch of it at least {FEWEST}; got "
+                f"{self.evaluations} and {self.batch}"
             )
         if not 0 <= self.trust <= 1:
-            raise SearchError(f"trust of ModelBased is in [0, 1]; got {self.trust}")
+            raise SearchError(f"trust of ModelBased must be in [0, 1]; got {self.trust}")
         if self.reach != 0 and not 1 < self.reach < math.inf:
-            raise SearchError(f"reach of ModelBased is a factor above 1, or 0 for anywhere; got {self.reach}")
+            raise SearchError(f"reach of ModelBased must be a factor above 1, or 0 for anywhere; got {self.reach}")
 
     @property
     def limit(self) -> int:

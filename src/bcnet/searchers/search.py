@@ -86,7 +86,7 @@ def search_widths(
         store.check_space(space)
     ask = _looked_up(score) if isinstance(score, Mapping) else score
     if not callable(ask):
-        raise SearchError(f"a score is a function of widths or a table of them; got {type(score).__name__}")
+        raise SearchError(f"a score must be a function of widths or a table of them; got {type(score).__name__}")
     limit = _checked_limit(searcher)
     evaluator = Evaluator(problem, ask, limit=limit, over_budget=searcher.over_budget, mapper=mapper)
     evaluator.attach(store, callback)
@@ -98,8 +98,8 @@ def _looked_up(table: Mapping[Widths, float]) -> Score:
     def score(widths: Widths) -> float:
         if widths not in table:
             raise SearchError(
-                f"a table of scores has every candidate within the budget; this one, of {len(table):,}, lacks some: "
-                "give the space the choices of the table (num_choices=, choices=)"
+                f"a table of scores must have every candidate within the budget; this one, of {len(table):,}, lacks "
+                "some: give the space the choices of the table (num_choices=, choices=)"
             )
         return table[widths]
 
@@ -207,7 +207,9 @@ class Evaluator:
             try:
                 yield next(results)
             except StopIteration:
-                raise SearchError(f"a mapper gives a score for every candidate; got fewer than {len(items)}") from None
+                raise SearchError(
+                    f"a mapper must give a score for every candidate; got fewer than {len(items)}"
+                ) from None
 
     def _costs(self, candidates: Sequence[Widths]) -> list[Cost]:
         if not candidates:
@@ -257,5 +259,7 @@ def checked_score(value: Any, widths: Widths) -> float:
         with contextlib.suppress(TypeError, ValueError):
             number = float(value)
     if not math.isfinite(number):
-        raise SearchError(f"a score is a finite number, higher is better; widths {widths} got {value!r}: fix the score")
+        raise SearchError(
+            f"a score must be a finite number, higher is better; widths {widths} got {value!r}: fix the score"
+        )
     return number

@@ -121,7 +121,9 @@ class Study:
         """
         key = tuple(widths)
         if key in self._known:
-            raise SearchError(f"widths are scored once; {list(key)} have the score {self._known[key].score:g} already")
+            raise SearchError(
+                f"widths must be scored once; {list(key)} have the score {self._known[key].score:g} already"
+            )
         if key not in self._asked:
             raise SearchError(f"tell needs widths that ask has returned; got {list(key)}: call ask")
         candidate = Candidate(key, checked_score(score, key), self._problem.space.cost(key))

@@ -60,7 +60,9 @@ class LogSum:
 def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Widths:
     """Return the balanced widths of `space` under `budget` (see `WidthSpace.balanced`)."""
     if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 <= exponent <= 2:
-        raise WidthError(f"the exponent of balanced widths is a number from 0 to 2; got {exponent!r}: 0.5 is usual")
+        raise WidthError(
+            f"the exponent of balanced widths must be a number from 0 to 2; got {exponent!r}: 0.5 is usual"
+        )
     measured = space.with_measures(budget)
     limits = budget.resolve(measured.reference)
     least = space.floor([0.0] * len(space.groups))

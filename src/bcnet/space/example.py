@@ -37,7 +37,7 @@ class Example:
         if not tensors or (len(tensors) == 1 and tensors[0].ndim < 2):
             got = tuple(tensors[0].shape) if tensors else type(example_input).__name__
             raise TraceError(
-                f"the example input is a tensor (batch, channels, ...), or a tuple of all arguments; got {got}"
+                f"the example input must be a tensor (batch, channels, ...), or a tuple of all arguments; got {got}"
             )
         example = example.map_tensors(lambda tensor: contiguous(tensor.detach()))
         return example.map_tensors(_repeat) if example.batch == 1 else example

@@ -96,7 +96,7 @@ def with_choices(group: WidthGroup, choices: Sequence[int] | None) -> WidthGroup
     ascending = tuple(sorted(set(choices)))
     if not ascending or any(c < group.least or c > group.max_width or c % group.unit for c in ascending):
         raise WidthError(
-            f"choices of group {group.name!r} are multiples of {group.unit}, {group.least} to {group.max_width}; "
+            f"choices of group {group.name!r} must be multiples of {group.unit}, {group.least} to {group.max_width}; "
             f"got {list(choices)}"
         )
     return dataclasses.replace(group, choices=ascending)

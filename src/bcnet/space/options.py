@@ -52,26 +52,30 @@ class SpaceOptions:
     def __post_init__(self) -> None:
         number = isinstance(self.widen, (int, float)) and not isinstance(self.widen, bool)
         if not number or not 1 <= self.widen <= MOST_WIDENING:
-            raise WidthError(f"widen is in [1, {MOST_WIDENING:g}], widths over the network's own; got {self.widen!r}")
+            raise WidthError(
+                f"widen must be in [1, {MOST_WIDENING:g}], widths over the network's own; got {self.widen!r}"
+            )
         if not _whole(self.num_choices):
-            raise WidthError(f"num_choices is a positive int; got {self.num_choices!r}")
+            raise WidthError(f"num_choices must be a positive int; got {self.num_choices!r}")
         if (
             isinstance(self.min_ratio, bool)
             or not isinstance(self.min_ratio, (int, float))
             or not 0 <= self.min_ratio <= 1
         ):
-            raise WidthError(f"min_ratio is in [0, 1]; got {self.min_ratio!r}")
+            raise WidthError(f"min_ratio must be in [0, 1]; got {self.min_ratio!r}")
         own = self.multiple_of.values() if isinstance(self.multiple_of, Mapping) else [self.multiple_of]
         for value in own:
             if not _whole(value) and self.multiple_of != "fast":
-                raise WidthError(f'multiple_of is a positive int, one for each group named, or "fast"; got {value!r}')
+                raise WidthError(
+                    f'multiple_of must be a positive int, one for each group named, or "fast"; got {value!r}'
+                )
         for value in self._smallest.values():
             if not _whole(value):
-                raise WidthError(f"min_width is a positive int, or one for each pattern of layers; got {value!r}")
+                raise WidthError(f"min_width must be a positive int, or one for each pattern of layers; got {value!r}")
         for name in ("ignore", "only"):
             patterns = getattr(self, name)
             if not isinstance(patterns, tuple) or not all(isinstance(p, str) for p in patterns):
-                raise WidthError(f"{name} is a sequence of patterns such as 'layer4.*'; got {patterns!r}")
+                raise WidthError(f"{name} must be a sequence of patterns such as 'layer4.*'; got {patterns!r}")
 
     def smallest_width(self, layers: Sequence[str], group: WidthGroup) -> int:
         """Return the smallest width that `min_width` sets for a group produced by `layers`; 0 for none."""

@@ -69,7 +69,7 @@ class Problem:
             SearchError: the seed is not a non-negative int.
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise SearchError(f"the seed of a search is an int of at least 0; got {seed!r}")
+            raise SearchError(f"the seed of a search must be an int of at least 0; got {seed!r}")
         limits = space.feasible(budget)
         return cls(space.with_measures(budget), limits, seed)
 

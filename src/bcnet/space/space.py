@@ -172,7 +172,7 @@ class WidthSpace:
         """Raise WidthError unless every width is a multiple of its group's unit in `[unit, max_width]`."""
         if isinstance(widths, str) or not isinstance(widths, Sequence | np.ndarray):
             raise WidthError(
-                f"widths are a sequence with one int per group; got {widths!r}: space.uniform(macs=0.5), say"
+                f"widths must be a sequence with one int per group; got {widths!r}: space.uniform(macs=0.5), say"
             )
         if len(widths) != len(self.groups):
             raise WidthError(
@@ -183,14 +183,15 @@ class WidthSpace:
             whole = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
             if not whole or not group.least <= width <= group.max_width or width % group.unit:
                 raise WidthError(
-                    f"the width of group {group.name!r} is an int in [{group.least}, {group.max_width}], "
+                    f"the width of group {group.name!r} must be an int in [{group.least}, {group.max_width}], "
                     f"a multiple of {group.unit}; got {width!r}"
                 )
 
     def _check_array(self, array: np.ndarray[Any, Any]) -> None:
         if array.shape[1] != len(self.groups) or not np.issubdtype(array.dtype, np.integer):
             raise WidthError(
-                f"many widths are an integer array (candidates, {len(self.groups)}); got {array.dtype} {array.shape}"
+                f"many widths must be an integer array (candidates, {len(self.groups)}); got {array.dtype} "
+                f"{array.shape}"
             )
         units = np.array([g.unit for g in self.groups])
         full = np.array(self.full)

@@ -237,12 +237,12 @@ def copy_network(model: nn.Module) -> nn.Module:
     lazy = lazy_layer(model)
     if lazy is not None:
         raise TraceError(
-            f"a network to trace has all its weights; {lazy} has none yet: run it once on an example before"
+            f"a network to trace must have all its weights; {lazy} has none yet: run it once on an example before"
         )
     try:
         return copy.deepcopy(model)
     except Exception as error:
-        raise TraceError(f"a network is copied before it is traced; {why_no_copy(model, error)}") from error
+        raise TraceError(f"a network must be copied before it is traced; {why_no_copy(model, error)}") from error
 
 
 def _export(model: nn.Module, example: Example) -> ExportedProgram:

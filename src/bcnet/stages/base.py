@@ -128,7 +128,7 @@ class Context:
         processes = self.settings.options.processes
         if self.world.size != processes:
             raise RunError(
-                f"stage {stage} of this run is trained by {processes} processes, since batch norm and "
+                f"stage {stage} of this run must be trained by {processes} processes, since batch norm and "
                 f"the rounding of sums depend on it; got {self.world.size}: start as many with torchrun"
             )
 
@@ -242,7 +242,7 @@ def in_order(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     names = [stage.name for stage in stages]
     for name in names:
         if names.count(name) > 1:
-            raise RunError(f"stages of a run have different names; got two of the name {name!r}: rename yours")
+            raise RunError(f"stages of a run must have different names; got two of the name {name!r}: rename yours")
     # The given order is kept where the needs allow it, so that progress and reports list stages as they are planned.
     waiting = list(stages)
     ordered = list[Stage]()

@@ -249,7 +249,7 @@ class SearchedStage(FinalStage):
         within = workload.budget.resolve(workload.space.reference).admits(workload.space.cost(widths))
         if not within and not isinstance(context.settings.method, Given):
             raise RunError(
-                f"a method gives widths within the budget, {workload.budget}; {context.settings.method.name} gave "
+                f"a method must give widths within the budget, {workload.budget}; {context.settings.method.name} gave "
                 f"{list(widths)}: return others from widths()"
             )
         return widths

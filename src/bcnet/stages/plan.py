@@ -43,7 +43,9 @@ def stages_of(settings: Settings, own: Sequence[Stage] = ()) -> tuple[Stage, ...
     finding = [_FINDING[stage] if isinstance(stage, str) else stage for stage in settings.method.stages()]
     for stage in (*finding, *own):
         if not isinstance(stage, Stage):
-            raise RecipeError(f"stages are values of subclasses of bcnet.Stage; got {stage!r}: give Mine(), not Mine")
+            raise RecipeError(
+                f"stages must be values of subclasses of bcnet.Stage; got {stage!r}: give Mine(), not Mine"
+            )
     return in_order(
         [s for s in (CalibrationStage(), ConversionStage(), *finding, *_FINAL, *own) if s.applies(settings)]
     )

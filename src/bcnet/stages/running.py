@@ -150,7 +150,7 @@ def _reuse_all(sources: Sequence[Path], alone: Context) -> None:
 def check_seconds(value: Any) -> None:
     """Raise RecipeError unless `value` is a valid number of seconds between checkpoints."""
     if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {value!r}")
+        raise RecipeError(f"checkpoint_seconds must be a number of seconds, 0 or more; got {value!r}")
 
 
 def describe_training(settings: Settings) -> str:

@@ -157,7 +157,7 @@ def _read(source: Mapping[str, Any] | str | Path) -> _Document:
         place = ".".join(map(str, first["loc"])) or "the document"
         raise ModelError(f"{rule}; {place}: {first['msg']}") from None
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{rule}; {source} is no JSON: {error}") from None
+        raise ModelError(f"{rule}; {source} is not JSON: {error}") from None
     # The document may come from elsewhere, so everything that sizes a tensor is checked before one is made.
     for group in document.groups:
         if group.width > MOST_WIDENING * group.max_width or group.width % group.unit or group.max_width % group.unit:

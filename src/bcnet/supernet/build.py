@@ -54,7 +54,7 @@ def build(
     if weights is not None:
         supernet, side = weights
         if not isinstance(side, Side):
-            raise WidthError(f"weights are a supernet and a side; got {side!r} for the side")
+            raise WidthError(f"weights must be a supernet and a side; got {side!r} for the side")
         network = _copy_of(model, supernet)
         return narrow_in_place(network, space, widths, side)
     generator = generator or torch.Generator().manual_seed(0)

@@ -61,7 +61,7 @@ def narrow(
         got = f"{type(model).__name__} and {type(space).__name__}"
         raise WidthError(f"narrow takes a torch.nn.Module and the WidthSpace traced from it, in this order; got {got}")
     if weights not in get_args(Weights):
-        raise WidthError(f"weights are one of {', '.join(get_args(Weights))}; got {weights!r}")
+        raise WidthError(f"weights must be one of {', '.join(get_args(Weights))}; got {weights!r}")
     if reconstruct and (weights == "fresh" or calibrate is None):
         got = "fresh weights" if weights == "fresh" else "no inputs"
         raise WidthError(f"reconstruct needs weights of the model, and inputs (calibrate=); got {got}")

@@ -86,7 +86,7 @@ class Supernet(nn.Module):
         """
         self.space.check(widths)
         if not isinstance(side, Side):
-            raise WidthError(f"a side is Side.LEFT or Side.RIGHT; got {side!r}")
+            raise WidthError(f"a side must be Side.LEFT or Side.RIGHT; got {side!r}")
         with self._narrowing.apply(widths, side, _path_slice), self._strides.apply():
             yield self.network
 

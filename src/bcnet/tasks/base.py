@@ -120,8 +120,8 @@ class Task(ABC):
             whole = tensor.isfinite().reshape(len(tensor), -1).all(dim=1)
             if not whole.all():
                 raise DataError(
-                    f"the targets{name} of {where} are finite; got shape {tuple(tensor.shape)}, not finite in number "
-                    f"{int((~whole).nonzero()[0])} of the batch: look at that item of the data set"
+                    f"the targets{name} of {where} must be finite; got shape {tuple(tensor.shape)}, not finite in "
+                    f"number {int((~whole).nonzero()[0])} of the batch: look at that item of the data set"
                 )
         return targets
 
@@ -200,14 +200,14 @@ class Task(ABC):
         network.train(was_training)
         if self.headline.key not in parts:
             raise TrainingError(
-                f"the figures of the task {self.name!r} have its headline {self.headline.key!r}, for at least one test "
-                f"image; got {', '.join(parts) or 'none'}"
+                f"the figures of the task {self.name!r} must have its headline {self.headline.key!r}, for at least one "
+                f"test image; got {', '.join(parts) or 'none'}"
             )
         counts = {key: sum(map(len, rows)) for key, rows in parts.items()}
         count = max(counts.values())
         for key, there in counts.items():
             if there != count:
-                raise TrainingError(f"every figure is there for all {count} images; got {there} of {key!r}")
+                raise TrainingError(f"every figure must be there for all {count} images; got {there} of {key!r}")
         means, errors = self.summarize({key: torch.cat(rows) for key, rows in parts.items()})
         # Read once at the end, since a GPU works ahead.
         columns = [torch.stack([part[key] for key in parts]).double() for part in (means, errors)]
@@ -217,7 +217,7 @@ class Task(ABC):
         shown, spreads, *each = [list(islice(values_read, len(row))) for row in columns]
         broken = [key for key, value in zip(parts, shown, strict=True) if not math.isfinite(value)]
         if broken:
-            raise TrainingError(f"figures are finite numbers; got others for {broken[0]!r}: the weights are broken")
+            raise TrainingError(f"figures must be finite numbers; got others for {broken[0]!r}: the weights are broken")
         by_class = _by_class(*each) if each else {}
         figures, standard = (dict(zip(parts, numbers, strict=True)) for numbers in (shown, spreads))
         return Measurement(figures, standard, count, by_class)
@@ -239,8 +239,9 @@ def alone(targets: Any, where: str) -> Tensor:
     """
     if not isinstance(targets, Tensor):
         raise DataError(
-            f"the targets of {where} are one tensor for this task; got a {type(targets).__name__} of {len(targets)}: "
-            "give the loader a collate_fn that leaves the others out, or write a task that takes them all"
+            f"the targets of {where} must be one tensor for this task; got a {type(targets).__name__} of "
+            f"{len(targets)}: give the loader a collate_fn that leaves the others out, or write a task that takes them "
+            "all"
         )
     return targets
 
@@ -253,7 +254,9 @@ def scalar(loss: object) -> Tensor:
     """
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        raise TrainingError(f"a loss of your own gives a tensor of one number; got {got}: take the mean over the batch")
+        raise TrainingError(
+            f"a loss of your own must give a tensor of one number; got {got}: take the mean over the batch"
+        )
     return loss.reshape(())
 
 
@@ -264,7 +267,7 @@ def one_for_each(values: object, count: int, what: str) -> Tensor:
         TrainingError: another shape.
     """
     if not isinstance(values, Tensor) or values.shape != (count,):
-        raise TrainingError(f"{what} is a tensor of one value for each image, ({count},); got {shape_of(values)}")
+        raise TrainingError(f"{what} must be a tensor of one value for each image, ({count},); got {shape_of(values)}")
     return values.detach().double()
 
 

@@ -46,7 +46,7 @@ class BoxTask(Task):
 
     def __post_init__(self) -> None:
         if min(self.classes, self.height, self.width, self.most) < 1:
-            raise RecipeError(f"classes, sides in pixels and boxes of an image are at least 1; got {self}")
+            raise RecipeError(f"classes, sides in pixels and boxes of an image must be at least 1; got {self}")
 
     @abstractmethod
     def detections(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,14 +58,14 @@ class BoxTask(Task):
         if not isinstance(targets, Mapping) or not {"boxes", "labels"} <= targets.keys():
             got = f"a dict of {', '.join(targets)}" if isinstance(targets, Mapping) else shape_of(targets)
             raise DataError(
-                f"the targets of {where} are {rule}; got {got}: bcnet.tasks.padded_boxes(most) is a collate_fn that "
-                "makes such batches"
+                f"the targets of {where} must be {rule}; got {got}: bcnet.tasks.padded_boxes(most) is a collate_fn "
+                "that makes such batches"
             )
         boxes = targets["boxes"].float()
         labels = targets["labels"].long()
         if boxes.ndim != 3 or boxes.shape != (*labels.shape, 4) or targets["labels"].is_floating_point():
             raise DataError(
-                f"the targets of {where} are {rule}; got {tuple(boxes.shape)} and {targets['labels'].dtype} "
+                f"the targets of {where} must be {rule}; got {tuple(boxes.shape)} and {targets['labels'].dtype} "
                 f"{tuple(labels.shape)}"
             )
         there = labels >= 0
@@ -81,8 +81,9 @@ class BoxTask(Task):
             if wrong.any():
                 number, place = wrong.nonzero()[0].tolist()
                 raise DataError(
-                    f"the boxes of {where} have {wanted}; got {[round(c, 3) for c in boxes[number, place].tolist()]} "
-                    f"of class {int(labels[number, place])} in number {number} of a batch: look at that item"
+                    f"the boxes of {where} must have {wanted}; got "
+                    f"{[round(c, 3) for c in boxes[number, place].tolist()]} of class {int(labels[number, place])} in "
+                    f"number {number} of a batch: look at that item"
                 )
         inside = torch.minimum(boxes.clamp(min=0.0), limits)
         return {"boxes": inside.where(there[..., None], 0.0), "labels": labels.where(there, -1)}
@@ -174,7 +175,7 @@ def padded_boxes(most: int) -> Callable[[Sequence[tuple[Any, Mapping[str, Any]]]
             kinds = torch.as_tensor(target["labels"])
             if len(given) > most or kinds.shape != given.shape[:1]:
                 raise DataError(
-                    f"an image has at most {most} boxes and a label for each; got {len(given)} boxes and labels "
+                    f"an image must have at most {most} boxes and a label for each; got {len(given)} boxes and labels "
                     f"{tuple(kinds.shape)} in number {number} of a batch: give padded_boxes a larger number"
                 )
             boxes[number, : len(given)] = given

@@ -57,7 +57,9 @@ class Classification(Task):
             given = tuple(map(float, weights))
             object.__setattr__(self, "class_weights", given)
         if any(not 0 < weight < math.inf for weight in given):
-            raise RecipeError(f'class_weights are positive numbers, one for each class, or "balanced"; got {weights}')
+            raise RecipeError(
+                f'class_weights must be positive numbers, one for each class, or "balanced"; got {weights}'
+            )
         if weights is not None and self.own is not None:
             raise RecipeError(
                 "class_weights are for cross-entropy; got a loss of your own beside: weigh the classes there"
@@ -85,7 +87,7 @@ class Classification(Task):
             weights = tuple((len(labels) / (classes * counts.clamp(min=1))).tolist())
         if weights is not None and len(weights) != classes:
             raise RecipeError(
-                f"class_weights are one for each of {classes} classes; got {len(weights)}: {list(weights)}"
+                f"class_weights must be one for each of {classes} classes; got {len(weights)}: {list(weights)}"
             )
         return replace(self, class_weights=weights)
 
@@ -139,7 +141,7 @@ class Classification(Task):
         given = alone(targets, where)
         if given.dtype not in _INTEGERS or given.ndim != 1:
             raise DataError(
-                f"the labels of {where} are class numbers, int of shape ({len(given)},); got {given.dtype} "
+                f"the labels of {where} must be class numbers, int of shape ({len(given)},); got {given.dtype} "
                 f"{tuple(given.shape)}: {_remedy(given)}"
             )
         return given.long()

@@ -74,15 +74,17 @@ class Imitation(Task):
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:
-            raise RecipeError(f"an output is one of {', '.join(KINDS)}; got {unknown[0]!r}: join several by '+'")
+            raise RecipeError(f"an output must be one of {', '.join(KINDS)}; got {unknown[0]!r}: join several by '+'")
         if self.pixels not in PIXELS:
-            raise RecipeError(f"pixels are one of {', '.join(PIXELS)}; got {self.pixels!r}")
+            raise RecipeError(f"pixels must be one of {', '.join(PIXELS)}; got {self.pixels!r}")
         if not 0 < self.temperature < float("inf"):
-            raise RecipeError(f"the temperature of an imitation is above 0; got {self.temperature}")
+            raise RecipeError(f"the temperature of an imitation must be above 0; got {self.temperature}")
         if self.samples and _SHAPE.fullmatch(self.samples) is None:
-            raise RecipeError(f'samples are the shape of a frame of sound, "1024" or "1x1024"; got {self.samples!r}')
+            raise RecipeError(
+                f'samples must be the shape of a frame of sound, "1024" or "1x1024"; got {self.samples!r}'
+            )
         if self.rate < 0:
-            raise RecipeError(f"the rate of sounds is in samples a second, 16000 for instance; got {self.rate}")
+            raise RecipeError(f"the rate of sounds must be in samples a second, 16000 for instance; got {self.rate}")
         if (self.rate or self.standardise) and not self.samples:
             raise RecipeError(
                 "rate and standardise are for folders of sounds; got no samples: say how long a frame is "
@@ -132,7 +134,7 @@ class Imitation(Task):
                 )
         if self.kinds and len(self.kinds) != len(leaves):
             raise ModelError(
-                f"outputs_are has a kind for each of the network's {len(leaves)} output tensors; got "
+                f"outputs_are must have a kind for each of the network's {len(leaves)} output tensors; got "
                 f"{len(self.kinds)}, {self.outputs_are!r}: leave it out, or give {len(leaves)}"
             )
         # The batch dimension of an output is the one that differs between two inputs and one.
@@ -189,8 +191,9 @@ class Imitation(Task):
         leaves = self.answers(outputs)[: len(wanted)]
         if [z.shape for z in leaves] != [y.shape for y in wanted]:
             raise ModelError(
-                f"a narrow network returns tensors of the original's shapes, {[tuple(y.shape) for y in wanted]}; got "
-                f"{[tuple(z.shape) for z in leaves]}: its outputs in training mode may differ from those in eval mode"
+                f"a narrow network must return tensors of the original's shapes, {[tuple(y.shape) for y in wanted]}; "
+                f"got {[tuple(z.shape) for z in leaves]}: its outputs in training mode may differ from those in eval "
+                "mode"
             )
         return [(kind, z.float(), y.float()) for kind, z, y in zip(self.kinds, leaves, wanted, strict=True)]
 

@@ -35,7 +35,7 @@ class MultiLabel(Task):
 
     def __post_init__(self) -> None:
         if self.labels < 1:
-            raise RecipeError(f"labels of a multi-label classification are at least 1; got {self.labels}")
+            raise RecipeError(f"labels of a multi-label classification must be at least 1; got {self.labels}")
 
     @property
     def outputs(self) -> int:
@@ -51,7 +51,7 @@ class MultiLabel(Task):
         fits = given.shape[1:] == (self.labels,)
         if not fits or not ((values == 0) | (values == 1)).all():
             raise DataError(
-                f"the targets of {where} are zeros and ones of shape ({len(given)}, {self.labels}); got "
+                f"the targets of {where} must be zeros and ones of shape ({len(given)}, {self.labels}); got "
                 f"{given.dtype} {tuple(given.shape)}{' with other values' if fits else ''}"
             )
         return values

@@ -49,7 +49,7 @@ def task_named(name: str) -> Task:
         return _make(TASKS[kind], _parse(name, settings))
     near = get_close_matches(kind, TASKS, n=1)
     if near or not settings:
-        raise RecipeError(f"a task is {_FORMS}; got {name!r}{f' (nearest: {near[0]})' if near else ''}")
+        raise RecipeError(f"a task must be {_FORMS}; got {name!r}{f' (nearest: {near[0]})' if near else ''}")
     made = import_object(name, what="task", forms=_FORMS, error=RecipeError)()
     if not isinstance(made, Task):
         raise RecipeError(f"task {name!r} has to give a bcnet.Task; got {type(made).__name__}: return the task itself")
@@ -89,7 +89,7 @@ def _says(description: str, task: type[Task]) -> bool:
 def _parse(name: str, settings: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in settings.split(",") if part.strip()]
     if not all(equals and key.strip() for key, equals, _ in pairs):
-        raise RecipeError(f"a task is {_FORMS}; got {name!r}: settings are key=value, with commas")
+        raise RecipeError(f"a task must be {_FORMS}; got {name!r}: settings are key=value, with commas")
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 

@@ -60,7 +60,7 @@ class OneStageDetection(BoxTask):
         missing = [name for name in wanted if not isinstance(getattr(self.detector, name, None), nn.Module)]
         if missing:
             raise ModelError(
-                f"a one-stage detector has the parts {', '.join(wanted)}, as torchvision's have; got "
+                f"a one-stage detector must have the parts {', '.join(wanted)}, as torchvision's have; got "
                 f"{type(self.detector).__name__} without {', '.join(missing)}: search a detector of another build in "
                 "a training loop of your own (bcnet.SupernetSteps)"
             )

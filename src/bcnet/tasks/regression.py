@@ -35,7 +35,7 @@ class Regression(Task):
 
     def __post_init__(self) -> None:
         if self.values < 1:
-            raise RecipeError(f"values of a regression are at least 1 for each image; got {self.values}")
+            raise RecipeError(f"values of a regression must be at least 1 for each image; got {self.values}")
 
     @property
     def outputs(self) -> int:
@@ -48,7 +48,7 @@ class Regression(Task):
         rows = given.float().reshape(len(given), -1)
         if rows.shape[1] != self.values:
             raise DataError(
-                f"the targets of {where} are {self.values} numbers for each of its {len(given)} images; got "
+                f"the targets of {where} must be {self.values} numbers for each of its {len(given)} images; got "
                 f"{given.dtype} {tuple(given.shape)}"
             )
         found: Tensor = super().check_targets(rows, where)
@@ -107,14 +107,15 @@ class DenseRegression(Task):
 
     def __post_init__(self) -> None:
         if not self.peak > 0:
-            raise RecipeError(f"the peak of a dense regression is a positive number; got {self.peak}")
+            raise RecipeError(f"the peak of a dense regression must be a positive number; got {self.peak}")
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Return images as float32 if all values are finite."""
         given = alone(targets, where)
         if given.ndim != 4:
             raise DataError(
-                f"the targets of {where} are images ({len(given)}, channels, height, width); got {tuple(given.shape)}"
+                f"the targets of {where} must be images ({len(given)}, channels, height, width); got "
+                f"{tuple(given.shape)}"
             )
         found: Tensor = super().check_targets(given.float(), where)
         return found
@@ -157,7 +158,7 @@ class DenseRegression(Task):
     def _check_size(outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.shape != targets.shape:
             raise ModelError(
-                f"the network's images are of the size of the targets, {tuple(targets.shape[1:])}; got "
+                f"the network's images must be of the size of the targets, {tuple(targets.shape[1:])}; got "
                 f"{tuple(outputs.shape[1:])}: change its last layer, or resize the targets"
             )
         return outputs.float()

@@ -50,8 +50,8 @@ class Segmentation(Task):
     def __post_init__(self) -> None:
         if self.classes < 2 or not 0 <= self.dice <= 1 or 0 <= self.ignore < self.classes:
             raise RecipeError(
-                "a segmentation has at least 2 classes, a Dice share in [0, 1], and a class to ignore that is none of "
-                f"the others; got {self}"
+                "a segmentation must have at least 2 classes, a Dice share in [0, 1], and a class to ignore that is "
+                f"none of the others; got {self}"
             )
 
     @property
@@ -66,7 +66,7 @@ class Segmentation(Task):
             given = given[:, 0]
         if given.ndim != 3 or given.is_floating_point():
             raise DataError(
-                f"the masks of {where} are class numbers of shape ({len(given)}, height, width); got {given.dtype} "
+                f"the masks of {where} must be class numbers of shape ({len(given)}, height, width); got {given.dtype} "
                 f"{tuple(given.shape)}: squeeze a dimension of 1, long() makes integers"
             )
         whole = given.long()
@@ -74,7 +74,7 @@ class Segmentation(Task):
         if wrong.any():
             number = int(wrong.flatten(1).any(dim=1).nonzero()[0])
             raise DataError(
-                f"the masks of {where} have classes from 0 to {self.classes - 1}, or {self.ignore} for pixels to "
+                f"the masks of {where} must have classes from 0 to {self.classes - 1}, or {self.ignore} for pixels to "
                 f"ignore; got {int(whole[wrong][0])} in number {number} of a batch"
             )
         return whole
@@ -150,8 +150,8 @@ class Segmentation(Task):
             return logits.float()
         if not _of_one_shape(tuple(logits.shape[-2:]), size):
             raise DataError(
-                f"masks are of the shape of their images, whose positions the network gives logits for; got masks of "
-                f"{size[0]} x {size[1]} and logits at {logits.shape[-2]} x {logits.shape[-1]}: crop, pad and resize "
+                "masks must be of the shape of their images, whose positions the network gives logits for; got masks "
+                f"of {size[0]} x {size[1]} and logits at {logits.shape[-2]} x {logits.shape[-1]}: crop, pad and resize "
                 "masks as their images"
             )
         return functional.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)

@@ -42,8 +42,8 @@ def explain_label_errors(outputs: Any, targets: Any) -> Iterator[None]:
         if not isinstance(targets, torch.Tensor) or "out of bounds" not in str(error):
             raise
         raise DataError(
-            f"training labels are classes of the network, from 0 to {outputs.shape[1] - 1}; got "
-            f"{int(targets.min())} to {int(targets.max())} in one batch: mend the labels, or give the network a class "
+            f"training labels must be classes of the network, from 0 to {outputs.shape[1] - 1}; got "
+            f"{int(targets.min())} to {int(targets.max())} in one batch: fix the labels, or give the network a class "
             "for each"
         ) from error
 

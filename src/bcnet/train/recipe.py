@@ -207,7 +207,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
         return _parse_yaml((_shelf() / f"{name}.yaml").read_text(encoding="utf-8"), source=f"recipe {name}")
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
-        raise RecipeError(f"a recipe is a .yaml file or one of {', '.join(recipe_names())}; got {name!r}")
+        raise RecipeError(f"a recipe must be a .yaml file or one of {', '.join(recipe_names())}; got {name!r}")
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)

@@ -87,14 +87,15 @@ class LossRecords:
         """
         for name, (kind, dims) in _ARRAYS.items():
             if name not in tensors:
-                raise RunError(f"loss records hold {', '.join(_ARRAYS)}; got none named {name!r}")
+                raise RunError(f"loss records must hold {', '.join(_ARRAYS)}; got none named {name!r}")
             if tensors[name].dtype != kind or tensors[name].ndim != dims:
                 got = f"{tensors[name].dtype} of shape {tuple(tensors[name].shape)}"
-                raise RunError(f"the {name} of loss records are {kind} of {dims} dimensions; got {got}")
+                raise RunError(f"the {name} of loss records must be {kind} of {dims} dimensions; got {got}")
         steps, widths, losses, skipped = (tensors[name].numpy() for name in _ARRAYS)
         if steps.shape != losses.shape or steps.shape != widths.shape[:1]:
             raise RunError(
-                f"loss records are arrays (n,), (n, groups), (n,); got {steps.shape}, {widths.shape}, {losses.shape}"
+                f"loss records must be arrays (n,), (n, groups), (n,); got {steps.shape}, {widths.shape}, "
+                f"{losses.shape}"
             )
         records = cls(widths.shape[1])
         records._count = len(steps)
@@ -137,7 +138,7 @@ class ChannelCounts:
         shapes = {str(group): counts.shape for group, counts in enumerate(self.of)}
         if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
             raise RunError(
-                f"channel counts have one array per group, of {[len(c) for c in self.of]} channels; got "
+                f"channel counts must have one array per group, of {[len(c) for c in self.of]} channels; got "
                 f"{[tuple(tensor.shape) for tensor in tensors.values()]}: start a new run"
             )
         self.of = [tensors[name].numpy().astype(np.int64) for name in shapes]

@@ -54,7 +54,7 @@ class Strategy(ABC):
 
     def __init__(self, draws: int = 1) -> None:
         if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
-            raise TrainingError(f"the draws of a strategy are an int of at least 1; got {draws!r}")
+            raise TrainingError(f"the draws of a strategy must be an int of at least 1; got {draws!r}")
         self.draws = draws
 
     @abstractmethod

@@ -112,9 +112,9 @@ def checked_errors(E: Sequence[FloatArray], space: WidthSpace) -> Rows:
     wanted = [(len(group.choices),) for group in space.groups]
     if [e.shape for e in errors] != wanted:
         raise SearchError(
-            f"potential errors are one vector per group, of its number of choices, {wanted}; "
+            f"potential errors must be one vector per group, of its number of choices, {wanted}; "
             f"got {[e.shape for e in errors]}"
         )
     if not all(np.isfinite(e).all() for e in errors):
-        raise SearchError("potential errors are finite numbers; got NaN or infinity: check the recorded losses")
+        raise SearchError("potential errors must be finite numbers; got NaN or infinity: check the recorded losses")
     return errors
