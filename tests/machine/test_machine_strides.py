@@ -1,4 +1,4 @@
-"""Strided 1x1 convolutions of few channels are computed without the kernel that overwrites memory with AVX2."""
+"""Strided 1x1 convolutions of few channels are computed without the kernel that overwrites memory."""
 
 import copy
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from bcnet.machine.defaults import computes_in
 from bcnet.machine.onednn import UnitStrides
 from bcnet.space import Side, WidthSpace
 from bcnet.supernet import Supernet
@@ -105,4 +106,8 @@ def test_all_that_is_trained_computes_them_so():
     kinds = [*model.kinds, *supernet.network.kinds]
     assert len(kinds) == 3
     assert nn.Conv2d not in kinds
+    before = len(model.kinds)  # the hooks of its copies record there too
+    assert computes_in("bf16", model, x, torch.device("cpu"))
+    assert len(model.kinds) == before + 2
+    assert nn.Conv2d not in model.kinds
     assert type(model.shortcut) is type(supernet.network.shortcut) is nn.Conv2d

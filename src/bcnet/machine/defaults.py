@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from bcnet.machine.devices import Precision, autocast, resolve_precision
-from bcnet.machine.onednn import WrongInBf16
+from bcnet.machine.onednn import UnitStrides, WrongInBf16
 from bcnet.pytree import Pytree, call_model, channels_last, contiguous, map_tensors, tensors
 
 Layout = Literal["auto", "channels_last", "contiguous"]
@@ -95,7 +95,6 @@ def computes_in(precision: Precision, network: nn.Module, inputs: Pytree, device
 
     Some operators have no bf16 version, for instance those on complex numbers, and some convolutions are wrong in bf16
     (`WrongInBf16`). True if the network fails in fp32 too, since tracing reports that error. `network` is not changed.
-
     """
     if precision == "fp32":
         return True
@@ -112,7 +111,7 @@ def _learns(precision: Precision, network: nn.Module, inputs: Pytree, device: to
     with torch.random.fork_rng(devices=[]), torch.enable_grad():  # dropout draws from the global generator
         try:
             copied = copy.deepcopy(network).to(device).train()
-            with autocast(precision, device):
+            with autocast(precision, device), UnitStrides(copied).apply():
                 outputs = call_model(copied, map_tensors(lambda tensor: tensor.to(device), inputs))
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
             torch.autograd.backward([leaf.float().sum() for leaf in leaves])

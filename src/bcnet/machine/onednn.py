@@ -10,11 +10,11 @@ bf16 with AVX-512 (`WrongInBf16`; in fp32 all of them are correct):
   weight gradient is wrong. Segmentation networks have such layers. Depthwise ones are wrong on all these processors,
   those with several channels per group on some.
 
-Strided 1x1 convolutions with AVX2 (`UnitStrides`): for channels-last images, the weight gradient of a convolution with
-a 1x1 kernel, a stride, no padding and fewer than 8 input channels is wrong or overwrites foreign memory, so that the
-process may end with a segmentation fault (`jit_1x1:avx2`, `backward_weights`). Shortcuts of residual networks are such
-convolutions, and paths and narrow networks have few channels. Here such a convolution skips the pixels itself, with
-equal outputs: `y = W x[::s, ::s]`.
+Strided 1x1 convolutions (`UnitStrides`): for channels-last images, the weight gradient of a convolution with a 1x1
+kernel, a stride, no padding and fewer input channels than a vector has floats (8 with AVX2, 16 with AVX-512) is wrong
+or overwrites foreign memory, so that the process may end with a segmentation fault (`jit_1x1`, `backward_weights`).
+Shortcuts of residual networks are such convolutions, and paths and narrow networks have few channels. Here such a
+convolution skips the pixels itself, with equal outputs: `y = W x[::s, ::s]`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _is_wrongly_dilated(made: torch.Size, dilation: list[int]) -> bool:
     return len(made) == 2 and dilation[0] > 1 and made[1] >= _WIDE
 
 
-_NARROW = 16  # floats in the widest vector; AVX2 is affected below 8 channels
+_NARROW = 16  # floats in the widest vector
 
 
 class UnitStrides:
