@@ -18,7 +18,7 @@ LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "targets")
 """Names of images and labels in tables, items and batches; the first one present is used."""
 
 _CHANNELS = ((1, 3), (4,))  # of images, the usual ones first
-_AS_THEY_COME = "give bcnet.search the data sets themselves, (train, test), which are taken as they come"
+_AS_THEY_COME = "give bcnet.search the data sets themselves, (train, test), which are used unchanged"
 
 
 def in_words(names: Iterable[Any]) -> str:
@@ -130,8 +130,8 @@ def _label(label: Any, place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         got = f"{type(value).__name__} of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
         raise DataError(
-            f"labels must be integers, the class numbers from 0; got {got} for {place}: fix it, or where all targets "
-            f"are others {_AS_THEY_COME}"
+            f"labels must be integers, the class numbers from 0; got {got} for {place}: fix it, or, if no target "
+            f"is a class number, {_AS_THEY_COME}"
         )
     return value
 

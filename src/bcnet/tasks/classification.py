@@ -227,15 +227,15 @@ def _remedy(targets: Tensor) -> str:
     integers = targets.dtype in _INTEGERS
     count = targets[0].numel() if len(targets) else 1
     if integers and (targets.ndim == 3 or (targets.ndim == 4 and targets.shape[1] == 1)):
-        return f"of masks give task='segmentation:classes={int(targets.max()) + 1}' (--task)"
+        return f"for masks, set task='segmentation:classes={int(targets.max()) + 1}' (--task)"
     if targets.ndim > 2:
-        return "of images give task='dense-regression' (--task)"
+        return "for images, set task='dense-regression' (--task)"
     if integers and count == 1:
         return "labels.squeeze(1) has that shape"
     if not ((targets == 0) | (targets == 1)).all():
-        return f"of numbers give task='regression:values={count}' (--task)"
-    zeros_and_ones = f"of zeros and ones give task='multi-label:labels={count}' (--task)"
-    return f"{zeros_and_ones}; of one-hot rows labels.argmax(1) makes class numbers" if count > 1 else zeros_and_ones
+        return f"for numbers, set task='regression:values={count}' (--task)"
+    zeros_and_ones = f"for zeros and ones, set task='multi-label:labels={count}' (--task)"
+    return f"{zeros_and_ones}; labels.argmax(1) converts one-hot rows to class numbers" if count > 1 else zeros_and_ones
 
 
 @lru_cache(maxsize=16)
