@@ -101,7 +101,7 @@ def test_an_item_that_cannot_be_read_is_told_and_nothing_is_lost(tmp_path, worke
     items = Broken(tiny_data().train.subset(range(60)), noise=False)
     broken = DataLoader(items, batch_size=10, num_workers=workers)
     for part, name in (("train", "training"), ("validation", "validation")):
-        message = rf"batches of the {name} loader .* number 2 \(from 0\) raised OSError: no picture in 25.png: mend"
+        message = rf"the {name} loader failed at batch 2 \(from 0\): OSError: no picture in 25.png: fix"
         with pytest.raises(DataError, match=message) as caught:
             tiny_search(tmp_path / part, data=tiny_loaders(**{part: broken}), checkpoint_seconds=0)
         assert isinstance(caught.value.__cause__, OSError)

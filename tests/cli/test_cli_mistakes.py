@@ -210,7 +210,7 @@ MISTAKES = {
     "unknown method": (search(method="evolve"), "a method must be one of trainings, bcnet.*got 'evolve'"),
     "unknown field": (method("size=3"), "unknown key 'size'.*population"),
     "method without value": (method("population"), "a method's fields must be key=value .*got 'population'"),
-    "effort beside the supernet": (search(effort="small"), "--effort is of the method trainings; got small"),
+    "effort beside the supernet": (search(effort="small"), "--effort belongs to the method trainings; got small"),
     "unknown effort": (
         search(method="trainings", effort="huge"),
         "'effort' must be 'small', 'medium' or 'large'.*got 'huge'",
@@ -226,7 +226,7 @@ MISTAKES = {
     "given words": (given("a,b"), "widths are whole numbers with commas.*got 'a,b'"),
     "given too few": (given("1,2"), "one entry per group, 6 here; got 2"),
     "given no file": (given("{tmp}/none.json"), "none.json cannot be read"),
-    "given what nobody published": (given("published:x"), "published widths are there for mobilenetv2, vgg19"),
+    "given what nobody published": (given("published:x"), "published widths exist for mobilenetv2, vgg19"),
     "recipe of no name": (["recipes", "none"], "a recipe must be a .yaml file or one of digits.*got 'none'"),
 }
 

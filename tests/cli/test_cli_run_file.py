@@ -82,7 +82,7 @@ def test_a_method_may_be_a_text_in_a_file(tmp_path):
         ("budget: half", "a limit on macs must be a ratio such as 0.5"),
         (f"method: trainings:effort=huge\n{HEAD}", "'effort' must be 'small', 'medium' or 'large'; got 'huge'"),
         (f"method: {{name: mine}}\n{HEAD}", "unknown method 'mine'"),
-        (f"space: 3\n{HEAD}", "space is a mapping of settings to values; got 3"),
+        (f"space: 3\n{HEAD}", "space must be a mapping of settings to values; got 3"),
         ("training: {lr: 0}", "training: 'lr' must be greater than 0"),
         ("model: resnet_digits\ndata: digits", "a search needs a run directory: give --out"),
         ("model: resnet_digits\nout: somewhere", "a search needs data: give --data, or a FILE of settings"),

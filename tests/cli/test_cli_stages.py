@@ -80,7 +80,7 @@ def test_published_widths_are_profiled_by_name():
     assert "197,406,044" in outcome.output  # the paper: 197M
     refused = run("profile", "resnet20", "--image-size", "8", "--widths", "published:0.5x")
     assert refused.exit_code == 2
-    assert "published widths are there for mobilenetv2, vgg19" in refused.stderr
+    assert "published widths exist for mobilenetv2, vgg19" in refused.stderr
 
 
 @pytest.mark.parametrize(

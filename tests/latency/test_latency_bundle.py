@@ -202,7 +202,7 @@ def test_times_of_another_engine_than_asked_for_are_refused(subject, tmp_path):
     _, _, space = subject
     file = times(tmp_path / "t.csv", space, columns=ALL)
     assert latency_from(file, space, Latency("onnxruntime")).engine == "onnxruntime"
-    with pytest.raises(BudgetError, match=r"is of engine onnxruntime; got openvino: leave it out"):
+    with pytest.raises(BudgetError, match=r"was measured with engine onnxruntime; got openvino: leave it out"):
         latency_from(file, space, Latency("openvino"))
 
 

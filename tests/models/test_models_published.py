@@ -114,9 +114,9 @@ def test_every_network_of_channel_bench_macro_has_its_exact_cost(traced_ours):
 
 def test_unknown_networks_and_variants_list_what_there_is(traced_ours):
     space, model, _ = traced_ours("vgg19")
-    with pytest.raises(ModelError, match=r"there for mobilenetv2_cifar10, vgg19_cifar10.*got 'vgg16'"):
+    with pytest.raises(ModelError, match=r"exist for mobilenetv2_cifar10, vgg19_cifar10.*got 'vgg16'"):
         published.widths(space, model, "vgg16", "0.5")
-    with pytest.raises(ModelError, match=r"there for 0\.5, 0\.464, 0\.35, 0\.197; got '0\.6'"):
+    with pytest.raises(ModelError, match=r"exist for 0\.5, 0\.464, 0\.35, 0\.197; got '0\.6'"):
         published.widths(space, model, "vgg19_cifar10", "0.6")
 
 

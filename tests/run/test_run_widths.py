@@ -43,9 +43,9 @@ def test_published_widths_are_known_by_the_name_of_the_model():
     assert half == resolve_widths("published:0.5", space, model, "vgg19")
     assert half[:4] == (44, 51, 128, 128)
     assert space.cost(half).macs == pytest.approx(197.4e6, abs=0.1e6)
-    with pytest.raises(ModelError, match=r"there for 0\.5, 0\.464.*got '0\.6x'"):
+    with pytest.raises(ModelError, match=r"exist for 0\.5, 0\.464.*got '0\.6x'"):
         resolve_widths("published:0.6x", space, model, "vgg19")
-    with pytest.raises(ModelError, match=r"are there for mobilenetv2, vgg19, torchvision:mobilenet_v2.*got 'resnet20'"):
+    with pytest.raises(ModelError, match=r"exist for mobilenetv2, vgg19, torchvision:mobilenet_v2.*got 'resnet20'"):
         resolve_widths("published:0.5x", space, model, "resnet20")
 
 

@@ -160,7 +160,7 @@ MISTAKES = {
     "no run": ({"reuse": ["no/such/run"]}, RunError, "is not a run directory"),
     "widths": ({"method": bcnet.Given((1, 2, 3)), "budget": None}, WidthError, "got 3"),
     "words": ({"method": bcnet.Given("6,x"), "budget": None}, WidthError, "got '6,x'"),
-    "published": ({"method": bcnet.Given("published:1"), "budget": None}, ModelError, "are there for"),
+    "published": ({"method": bcnet.Given("published:1"), "budget": None}, ModelError, "exist for"),
 }
 
 

@@ -53,7 +53,9 @@ def help_(topic: Annotated[str | None, typer.Argument(help="Name of a page (defa
     if name not in pages:
         near = difflib.get_close_matches(name, pages, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
-        refuse(f"a topic is one of {', '.join(pages)}; got {topic!r}{hint} `bcnet COMMAND --help` explains a command")
+        refuse(
+            f"a topic must be one of {', '.join(pages)}; got {topic!r}{hint} `bcnet COMMAND --help` explains a command"
+        )
     if name == METHODS:
         pages[name] = _methods()
     if console.is_terminal:

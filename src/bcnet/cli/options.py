@@ -206,6 +206,8 @@ def _smallest(texts: list[str] | None) -> int | dict[str, int] | None:
     for text in texts:
         pattern, equals, width = text.rpartition("=")
         if not equals or not pattern or not width.isdecimal():
-            refuse(f"--min-width is a number, or PATTERN=NUMBER of layers; got {text!r}: --min-width 'layer4.*=64'")
+            refuse(
+                f"--min-width must be a number, or PATTERN=NUMBER of layers; got {text!r}: --min-width 'layer4.*=64'"
+            )
         found[pattern] = int(width)
     return found

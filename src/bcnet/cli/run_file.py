@@ -61,7 +61,7 @@ def read_run_file(path: Path) -> dict[str, Any]:
             raise RecipeError(f"{path}: unknown method {method.get('name')!r}: name yours by --method module:Class")
     for name in ("space", "options"):
         if not isinstance(arguments.get(name, {}), dict):
-            raise RecipeError(f"{path}: {name} is a mapping of settings to values; got {arguments[name]!r}")
+            raise RecipeError(f"{path}: {name} must be a mapping of settings to values; got {arguments[name]!r}")
     return arguments
 
 

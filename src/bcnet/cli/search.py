@@ -204,7 +204,7 @@ def _method(method: str | None, effort: str | None) -> str | None:
         return method
     name, colon, fields = (method or "trainings").partition(":")
     if name != "trainings":
-        refuse(f"--effort is of the method trainings; got {effort} with --method {method}: leave one of them out")
+        refuse(f"--effort belongs to the method trainings; got {effort} with --method {method}: leave one of them out")
     return f"{name}:effort={effort}{',' if colon else ''}{fields}"
 
 

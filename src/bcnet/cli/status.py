@@ -74,7 +74,7 @@ def watch(
 
     for run in runs:
         if run.is_file():
-            refuse(f"a run directory is a folder; {run} is a file: give the --out of a `bcnet search`")
+            refuse(f"a run directory must be a folder; {run} is a file: give the --out of a `bcnet search`")
 
     def on_ready(link: str) -> None:
         typer.echo(f"Watching at {link} until Ctrl-C.")

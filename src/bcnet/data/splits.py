@@ -156,7 +156,7 @@ def stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.T
         DataError: as `split_validation`.
     """
     if not 0 < fraction < 1:
-        raise DataError(f"the fraction to hold out is between 0 and 1; got {fraction!r}: 0.1 holds out a tenth")
+        raise DataError(f"the fraction to hold out must be between 0 and 1; got {fraction!r}: 0.1 holds out a tenth")
     classes, membership, sizes = np.unique(labels.numpy(), return_inverse=True, return_counts=True)
     quotas = _quotas(sizes.tolist(), fraction)
     if not any(quotas):

@@ -184,5 +184,5 @@ def _resolve_measure(stated: Mapping[str, str], latency: Latency | None, file: P
         return Latency(**{"engine": "other", **given})
     for name, value in given.items():
         if getattr(latency, name) != value:
-            raise BudgetError(f"{file} is of {name} {value}; got {getattr(latency, name)}: leave it out")
+            raise BudgetError(f"{file} was measured with {name} {value}; got {getattr(latency, name)}: leave it out")
     return latency

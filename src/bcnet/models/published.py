@@ -63,14 +63,14 @@ def entry_of(model: str, variant: str) -> tuple[str, str]:
     """
     known = _models()
     if model not in known:
-        raise ModelError(f"published widths are there for {', '.join(known)}; got {model!r}")
+        raise ModelError(f"published widths exist for {', '.join(known)}; got {model!r}")
     shorter = variant.removesuffix("x")
     for network in known[model]:
         for name in (variant, shorter):
             if name in table()[network]:
                 return network, name
     names = ", ".join(name for network in known[model] for name in table()[network])
-    raise ModelError(f"published widths of {model!r} are there for {names}; got {variant!r}")
+    raise ModelError(f"published widths of {model!r} exist for {names}; got {variant!r}")
 
 
 def convolution_groups(space: WidthSpace, model: nn.Module) -> dict[str, int | None]:
@@ -111,9 +111,7 @@ def _entries() -> Mapping[str, Any]:
 
 def _numbers(network: str, variant: str) -> Widths:
     if network not in table():
-        raise ModelError(f"published widths are there for {', '.join(table())}; got {network!r}")
+        raise ModelError(f"published widths exist for {', '.join(table())}; got {network!r}")
     if variant not in table()[network]:
-        raise ModelError(
-            f"published widths of {network!r} are there for {', '.join(table()[network])}; got {variant!r}"
-        )
+        raise ModelError(f"published widths of {network!r} exist for {', '.join(table()[network])}; got {variant!r}")
     return table()[network][variant]

@@ -87,7 +87,7 @@ def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping
         if not isinstance(value, torch.Tensor):
             held = " and ".join(repr(key) for key, value in found.items() if isinstance(value, Mapping))
             raise ModelError(
-                f"pretrained weights are a state dict of tensors; got {type(value).__name__} for {name!r}"
+                f"pretrained weights must be a state dict of tensors; got {type(value).__name__} for {name!r}"
                 + (f": give one of its entries {held}" if held else ": give model.state_dict()")
             )
     return {name: tensor for name, tensor in tensors.items() if name not in counters}
