@@ -319,13 +319,13 @@ def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
     ("text", "message"),
     [
         (CSV.replace("label", "kind"), r"a column called label or class .*; got file_name, kind, split"),
-        (CSV.replace("b/2.png", "b/7.png"), r"'b/7.png' in list.csv, line 4 is not: names count from"),
+        (CSV.replace("b/2.png", "b/7.png"), r"'b/7.png' in list.csv, line 4 does not: paths are relative to"),
         (CSV.replace("b/2.png", "../c.png"), r"must be in its folder.* got '\.\./c.png' in list.csv, line 4: put"),
         (CSV.replace("a.png,9", "a.png,11"), "of the classes of training; got '11' in list.csv, line 6"),
         (CSV.replace("b/2.png,9", "b/2.png,"), r"a file and a class; got 'b/2.png', '', 'train' in list.csv, line 4"),
         (CSV.replace("train", "other"), r"must have rows for training; got the splits other, val, test"),
         (CSV.replace(",10,train", ",9,train"), r"two classes or more; got only 9 for training"),
-        (CSV.replace("b/2.png", "b\0.png"), r"'b\\x00.png' in list.csv, line 4 is not: names count from"),
+        (CSV.replace("b/2.png", "b\0.png"), r"'b\\x00.png' in list.csv, line 4 does not: paths are relative to"),
         (
             CSV.replace("split", '"of\ntwo lines"').replace("label", "kind"),
             r"got file_name, kind, 'of\\ntwo lines': ren",

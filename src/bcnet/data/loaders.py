@@ -279,8 +279,8 @@ def loaders_of(parts: Sequence[Any]) -> Loaders:
     """
     if len(parts) != 3:
         raise DataError(
-            f"loaders must be three: (train, validation, test), of which validation scores widths; got {len(parts)}: "
-            "hold some training images out for it, with torch.utils.data.random_split for instance"
+            "three loaders are needed, (train, validation, test), of which validation scores widths; got "
+            f"{len(parts)}: hold some training images out for it, with torch.utils.data.random_split for instance"
         )
     return Loaders(*parts)
 

@@ -148,7 +148,7 @@ def _inside_folder(table: Path, name: str, line: str) -> Path:
         )
     if not file.is_file():
         raise DataError(
-            f"the files of a table must be there; {name!r} in {line} is not: names count from {str(folder)!r}"
+            f"the files of a table must exist; {name!r} in {line} does not: paths are relative to {str(folder)!r}"
         )
     return file
 

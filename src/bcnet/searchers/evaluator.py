@@ -72,7 +72,7 @@ class SupernetEvaluator:
         sizes = {len(labels) for _, labels in self._batches}
         if len(sizes) != 1 or 0 in sizes:
             raise SearchError(
-                f"validation batches must be at least one, all of one size; got sizes {sorted(sizes)}: drop a ragged "
+                f"there must be validation batches, all of one size; got sizes {sorted(sizes)}: drop a ragged "
                 "last one, it would change the batch statistics"
             )
 

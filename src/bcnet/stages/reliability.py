@@ -14,9 +14,9 @@ weights and short trainings may rank widths differently from full trainings.
 Candidates that are trained on their own have one network each, whose training luck both halves share, so halves agree
 too well. The R² of a model of the widths on candidates left out is free of this. The smaller of the two counts. No
 model is right, so the better of two is taken: the search's own, which is additive, and a random forest. On scores of
-noise alone both are below 0. Candidates whose scores differ from the best one's by less than the residual of such a
-fit, the square root of (1 - R²) times the variance, are tied with it: the search cannot say which is better, and a user
-may choose the smallest.
+noise alone both are near 0 or below. Candidates whose scores differ from the best one's by less than the residual of
+such a fit, the square root of (1 - R²) times the variance, are tied with it: the search cannot say which is better, and
+a user may choose the smallest.
 """
 
 from __future__ import annotations
