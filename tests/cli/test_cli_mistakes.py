@@ -209,7 +209,7 @@ MISTAKES = {
     "reuse of nothing": (search(reuse="{tmp}/none"), "is not a run directory"),
     "unknown method": (search(method="evolve"), "a method must be one of trainings, bcnet.*got 'evolve'"),
     "unknown field": (method("size=3"), "unknown key 'size'.*population"),
-    "method without value": (method("population"), "a method's fields must be key=value .*got 'population'"),
+    "method without value": (method("population"), "must be key=value .*population.*got 'population'"),
     "effort beside the supernet": (search(effort="small"), "--effort belongs to the method trainings; got small"),
     "unknown effort": (
         search(method="trainings", effort="huge"),

@@ -81,6 +81,7 @@ def test_every_method_of_the_library_is_tried_here_and_completed_by_a_shell():
         ("bcnet:epochs=8,generations=20", bcnet.BCNet(epochs=8, generations=20)),
         ("bcnet:training.lr=0.1,training.epochs=3", bcnet.BCNet(training={"lr": 0.1, "epochs": 3})),
         ("given:values=[4,6]", bcnet.Given((4, 6))),
+        ("given:values=24", bcnet.Given((24,))),
         ("given:values=published:0.5x", bcnet.Given("published:0.5x")),
         ("pruned:criterion=taylor", bcnet.Pruned("taylor")),
         ("test_methods_base:Half", None),
@@ -97,10 +98,13 @@ def test_a_method_is_read_from_text(text, method):
     [
         ("bcnt", r"a method must be one of trainings, bcnet, .*got 'bcnt' \(did you mean 'bcnet'\?\)"),
         ("bcnet:speed=3", "BCNet: unknown key 'speed'"),
-        ("bcnet:epochs", "key=value with commas between; got 'epochs'"),
+        ("bcnet:epochs", r"key=value with commas between \(it has .*\); got 'epochs'"),
         ("bcnet:epochs=many", "'epochs' must be .*; got 'many'"),
         ("trainings:population=4", "Trainings: unknown key 'population'"),
-        ("given", "'values' is required|required positional argument"),
+        ("given", r"--method given needs values: given:values=\.\.\.; got 'given'"),
+        ("given:values=3.5", "a list of widths, a mapping of groups to widths, or text; got 3.5"),
+        ("pruned:taylor", r"key=value .*\(it has criterion\); got 'taylor'"),
+        ("pruned:method=taylor", "Pruned: unknown key 'method'"),
         ("collections.abc:Mapping", "a method must be a subclass of bcnet.Method"),
     ],
 )

@@ -104,6 +104,12 @@ def test_inputs_stay_as_they_are():
     assert reasons["left.0.weight"] == reasons["right.0.weight"] == "the network's input"
 
 
+def test_a_dict_holds_keyword_arguments_if_forward_has_them():
+    left, right = pictures()
+    space = WidthSpace.trace(TwoPictures(), {"right": right, "left": left})
+    assert space.fingerprint() == WidthSpace.trace(TwoPictures(), (left, right)).fingerprint()
+
+
 def test_a_batch_of_one_is_enough_where_batch_norm_needs_two():
     model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
     one, two = (WidthSpace.trace(model, torch.randn(count, 1, 6, 6)) for count in (1, 2))
@@ -114,6 +120,11 @@ def test_a_batch_of_one_is_enough_where_batch_norm_needs_two():
 def test_a_widened_network_is_tried_on_all_inputs():
     space = WidthSpace.trace(TwoPictures(), pictures(), widen=1.5)
     assert space.full == (12, 9)
+
+
+def test_a_dict_for_a_network_without_these_arguments_is_explained():
+    with pytest.raises(TraceError, match="forward needs a parameter for each key; it has none for up$"):
+        WidthSpace.trace(TwoPictures(), pictures(), example_kwargs={"up": pictures()[0]})
 
 
 @pytest.mark.parametrize(

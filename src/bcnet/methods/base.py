@@ -216,13 +216,17 @@ def parse_method(text: str) -> Method:
         near = difflib.get_close_matches(name, METHODS, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise RecipeError(f"a method must be one of {forms}; got {text!r}{hint}")
+    fields = _fields(rest, kind)
+    missing = [key for key, field in kind.model_fields.items() if field.is_required() and key not in fields]
+    if missing:
+        raise RecipeError(f"--method {name} needs {', '.join(missing)}: {name}:{missing[0]}=...; got {text!r}")
     try:
-        return kind(**_fields(rest))
+        return kind(**fields)
     except TypeError as error:  # raised by a user's own constructor
         raise RecipeError(f"--method {name}: {error}") from None
 
 
-def _fields(text: str) -> dict[str, Any]:
+def _fields(text: str, kind: type[Method]) -> dict[str, Any]:
     """Parse comma-separated `key=value` pairs; a dotted key goes into a nested mapping."""
     from bcnet.train.yaml_text import parse_yaml
 
@@ -230,7 +234,10 @@ def _fields(text: str) -> dict[str, Any]:
     for pair in _split(text):
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise RecipeError(f"a method's fields must be key=value with commas between; got {pair!r}")
+            known = ", ".join(kind.model_fields) or "no fields"
+            raise RecipeError(
+                f"the fields of --method {kind.name} must be key=value with commas between (it has {known}); got {pair!r}"
+            )
         outer, dot, inner = key.strip().partition(".")
         try:
             parsed = parse_yaml(value)

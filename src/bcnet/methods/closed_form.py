@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -56,13 +57,19 @@ class Given(Method):
     values: tuple[Count, ...] | dict[str, Count] | str
     """The widths, one per group, or the place to read them from."""
 
-    def __init__(self, values: object) -> None:
-        super().__init__(values=values)
+    def __init__(self, values: object, **fields: Any) -> None:
+        super().__init__(values=values, **fields)
 
     @field_validator("values", mode="before")
     @classmethod
     def _as_text(cls, value: object) -> object:
-        return os.fspath(value) if isinstance(value, os.PathLike) else value
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
+        if type(value) is int:  # one group, written as given:values=24
+            return (value,)
+        if not isinstance(value, (str, Mapping, Sequence)):
+            raise ValueError("a list of widths, a mapping of groups to widths, or text")
+        return value
 
     @property
     def usual_start(self) -> Start:
@@ -93,8 +100,8 @@ class Pruned(Method):
     criterion: Criterion = "magnitude"
     """Criterion that selects the channels to remove."""
 
-    def __init__(self, criterion: Criterion = "magnitude") -> None:
-        super().__init__(criterion=criterion)
+    def __init__(self, criterion: Criterion = "magnitude", **fields: Any) -> None:
+        super().__init__(criterion=criterion, **fields)
 
     def stages(self) -> tuple[str, ...]:
         """Stage that prunes the trained original."""

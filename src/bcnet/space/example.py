@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,10 @@ class Example:
     kwargs: Mapping[str, Any]
 
     @classmethod
-    def of(cls, example_input: Any, example_kwargs: Mapping[str, Any] | None = None) -> Example:
+    def of(cls, network: nn.Module, example_input: Any, example_kwargs: Mapping[str, Any] | None = None) -> Example:
         """Return the described call: a tuple holds the positional arguments, anything else is the only one.
+
+        A dict holds keyword arguments, as `call_model` passes it, if `forward` has parameters of these names.
 
         A batch of one is repeated, since the export would treat it as a constant. Tensors are made contiguous, since a
         `view` may fail at some widths in other memory formats.
@@ -32,7 +35,11 @@ class Example:
             TraceError: no tensor, or a single one without channels.
         """
         args = example_input if isinstance(example_input, tuple) else (example_input,)
-        example = cls(args, dict(example_kwargs or {}))
+        kwargs = dict(example_kwargs or {})
+        named = isinstance(example_input, dict) and isinstance(network, nn.Module) and not kwargs
+        if named and not unknown_arguments(network, example_input):
+            args, kwargs = (), example_input
+        example = cls(args, kwargs)
         tensors = example.tensors
         if not tensors or (len(tensors) == 1 and tensors[0].ndim < 2):
             got = tuple(tensors[0].shape) if tensors else type(example_input).__name__
@@ -66,6 +73,14 @@ class Example:
     def shapes(self) -> str:
         """Describe the shapes of all tensors for messages."""
         return " and ".join(str(tuple(tensor.shape)) for tensor in self.tensors)
+
+
+def unknown_arguments(network: nn.Module, names: Iterable[str]) -> list[str]:
+    """Return those of `names` that are no parameters of the network's `forward`."""
+    parameters = inspect.signature(network.forward).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return []
+    return [name for name in names if name not in parameters]
 
 
 def _repeat(tensor: Tensor) -> Tensor:

@@ -77,8 +77,8 @@ class WidthSpace:
 
         Args:
             model: any network that `torch.export` can export.
-            example_input: the input of its `forward`: a tensor, or a tuple of all positional arguments, each any nest
-                of tensors.
+            example_input: the input of its `forward`: a tensor, a tuple of all positional arguments, each any nest of
+                tensors, or a dict of keyword arguments.
             example_kwargs: keyword arguments, likewise.
             num_choices: `K` of the choices `floor(l * k / K)`, k = 1..K.
             min_ratio: smallest width of every group, as a share of its full width.
@@ -117,7 +117,7 @@ class WidthSpace:
             vary_outputs=vary_outputs,
             widen=widen,
         )
-        return trace(model, Example.of(example_input, example_kwargs), options)
+        return trace(model, Example.of(model, example_input, example_kwargs), options)
 
     @property
     def full(self) -> Widths:

@@ -25,7 +25,7 @@ from bcnet.errors import TraceError, first_line
 from bcnet.pytree import contiguous
 from bcnet.space.compiled import undo_compile
 from bcnet.space.diagnosis import check_closures, lazy_layer, why_no_copy, why_no_export
-from bcnet.space.example import Example
+from bcnet.space.example import Example, unknown_arguments
 from bcnet.space.groups import with_bounds
 from bcnet.space.labels import Propagation
 from bcnet.space.narrowing import tensors_of
@@ -264,5 +264,11 @@ def _what_failed(model: nn.Module, example: Example, export_error: Exception) ->
             example.run(model)
     except Exception as error:
         advice = ": check the shape (batch, channels, height, width)" if _SHAPES.search(str(error)) else ""
+        unknown = unknown_arguments(model, example.kwargs)
+        if unknown:
+            advice = (
+                ": a dict of inputs is passed as keyword arguments, so forward needs a parameter for each key; "
+                f"it has none for {', '.join(unknown)}"
+            )
         return f"running it failed: {first_line(error)}{advice}"
     return f"it runs, but {why_no_export(model, export_error)}"

@@ -39,10 +39,10 @@ def narrow(
         model: the network `space` was traced from; it is not changed.
         space: its width space (`bcnet.trace`).
         widths: one per group, for instance from `space.balanced(...)`.
-        weights: "important" keeps the channels of the largest magnitude (`by_importance`), "first" the first ones,
-            "fresh" initialises new weights as the model's constructor would.
+        weights: "important" keeps the channels of the largest magnitude (`by_importance`), in the model's own order,
+            "first" the first ones, "fresh" initialises new weights as the model's constructor would.
         calibrate: batches of network inputs `(batch, ...)`, or one tensor of them, for batch-norm statistics; some
-            hundred inputs in total. The first batch also verifies that sorting channels leaves the outputs unchanged.
+            hundred inputs in total. The first batch also verifies that moving channels leaves the outputs unchanged.
             Without `calibrate`, batch norms keep the statistics of the kept channels, which do not fit a narrower
             network.
         reconstruct: fit the weights of each layer so that its outputs match the original's on the inputs of `calibrate`
@@ -78,9 +78,12 @@ def narrow(
     every = chain(() if first is None else (first,), batches)
     source = copy.deepcopy(model)
     if weights == "important":
-        orders = by_importance(model, space)
+        # Kept channels stay in the model's own order: code that couples neighbours (a convolution along the channels)
+        # meets them as before, and the full widths give the model itself.
+        ranked = zip(by_importance(model, space), widths, strict=True)
+        orders = [(*sorted(order[:width]), *order[width:]) for order, width in ranked]
         source = permute(source, space, orders) if first is None else reorder(model, space, orders, first)
-    # Sorted by importance, the left side holds the most important channels of every width.
+    # The left side of every group now holds its most important channels.
     network = narrow_in_place(copy.deepcopy(source) if reconstruct else source, space, widths, Side.LEFT)
     if reconstruct:
         network = restore_outputs(network, source, space, widths, list(every))
