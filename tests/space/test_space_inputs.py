@@ -123,7 +123,7 @@ def test_a_widened_network_is_tried_on_all_inputs():
 
 
 def test_a_dict_for_a_network_without_these_arguments_is_explained():
-    with pytest.raises(TraceError, match="forward needs a parameter for each key; it has none for up$"):
+    with pytest.raises(TraceError, match=r"forward needs a parameter for each key; it has none for up$"):
         WidthSpace.trace(TwoPictures(), pictures(), example_kwargs={"up": pictures()[0]})
 
 

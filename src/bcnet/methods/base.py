@@ -236,7 +236,8 @@ def _fields(text: str, kind: type[Method]) -> dict[str, Any]:
         if not equals or not key.strip():
             known = ", ".join(kind.model_fields) or "no fields"
             raise RecipeError(
-                f"the fields of --method {kind.name} must be key=value with commas between (it has {known}); got {pair!r}"
+                f"the fields of --method {kind.name} must be key=value with commas between (it has {known}); "
+                f"got {pair!r}"
             )
         outer, dot, inner = key.strip().partition(".")
         try:
