@@ -27,6 +27,8 @@ ALONE = {
     "a list of two": lambda x, y: [x, y],
     "arrays": lambda x, y: (x.numpy(), y.numpy()),
     "labels in a list": lambda x, y: (x.numpy(), y.tolist()),
+    "lists of tensors": lambda x, y: ([*x], [*y]),
+    "lists of arrays": lambda x, y: ([*x.numpy()], [*y.numpy()]),
     "a data set": lambda x, y: TensorDataset(x, y),
     "a part of one": lambda x, y: Subset(TensorDataset(x, y), range(len(x))),
     "pairs": lambda x, y: list(zip(x, y.tolist(), strict=True)),

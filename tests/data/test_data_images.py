@@ -162,3 +162,28 @@ def test_grey_tensors_stay_grey_and_are_resized():
 def test_items_that_do_not_do(items, message):
     with pytest.raises(DataError, match=message):
         DataSet.from_datasets(items, items, name="mine")
+
+
+class Broken(Dataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        if index == 3:
+            raise OSError("photo_3.png is truncated")
+        return Image.new("L", (8, 8)), index % 2
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_an_item_that_cannot_be_read_is_named(loaded):
+    source = DataLoader(Broken()) if loaded else Broken()
+    if loaded:
+        source.collate_fn = lambda pairs: tuple(zip(*pairs, strict=True))
+    with pytest.raises(DataError, match=r"image 3 of mine, train raised OSError: photo_3.png is truncated: fix"):
+        DataSet.from_datasets(source, source, name="mine")
+
+
+def test_one_class_is_refused():
+    pixels, labels = random_images(6, classes=1)
+    with pytest.raises(DataError, match="at least two classes; got one, label 0, for all of 'mine'"):
+        DataSet.from_tensors((pixels, labels), (pixels, labels), name="mine")

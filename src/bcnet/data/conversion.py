@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import count as count_up
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bcnet.data.decoding import Bytes, Labelled, eight_bits, fit, stack
-from bcnet.errors import DataError
+from bcnet.errors import BCNetError, DataError, first_line
 
 IMAGE_COLUMNS = ("image", "img", "image.bytes", "pixel_values")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "targets")
@@ -79,7 +80,7 @@ def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labe
     labels: list[int] = []
 
     def images() -> Iterator[tuple[str, Image.Image]]:
-        for index, item in enumerate(_items(source)):
+        for index, item in enumerate(_name_failures(_items(source), name)):
             place = f"{name}: image {index}"
             picture, label = _pair_of(item, place)
             labels.append(_label(label, place))
@@ -111,6 +112,23 @@ def _items(source: Iterable[Any]) -> Iterator[Any]:
         # A Dataset with only __getitem__ and __len__ may not raise IndexError at its end.
         return (source[index] for index in range(len(source)))
     return iter(source)
+
+
+def _name_failures(items: Iterator[Any], name: str) -> Iterator[Any]:
+    """Yield the items; an error of the user's own code names the image at which it was raised."""
+    for index in count_up():
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        except BCNetError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"every image must be readable; image {index} of {name} raised {first_line(error)}: fix that item of "
+                "the data set and run the same command again"
+            ) from error
+        yield item
 
 
 def _pairs(batch: Any) -> Iterator[Any]:

@@ -203,6 +203,8 @@ class DataSet:
                     f"the labels of {self.name!r} must be from 0 to {self.num_classes - 1} for its {self.num_classes} "
                     f"classes; got {highest} among the {part} images"
                 )
+        if self.num_classes < 2:
+            raise DataError(f"classification needs at least two classes; got one, label 0, for all of {self.name!r}")
         counts = torch.bincount(self.train.labels, minlength=self.num_classes)
         empty = [self.class_names[index] for index in (counts == 0).nonzero().flatten().tolist()]
         if empty:

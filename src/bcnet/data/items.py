@@ -20,6 +20,7 @@ from bcnet.data.splits import strata, stratified_mask
 from bcnet.errors import DataError
 
 _HELD_OUT = 0.2  # share of the training items held out without validation data, as for images
+_ARRAYS = (Tensor, np.ndarray)
 _READ_BATCH = 64  # batch size for scored or tested items; a run makes its own batches
 _TRANSFORMS = ("transform", "transforms")  # attributes in which torchvision's data sets store transforms
 
@@ -101,12 +102,23 @@ def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -
 
 
 def is_pair_of_arrays(part: Any) -> bool:
-    """Return whether `part` is inputs and targets as two arrays; targets may be a list of numbers or of words."""
+    """Return whether `part` is inputs and targets as two arrays.
+
+    Inputs may be a list of arrays, and targets a list of numbers or of words.
+    """
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         return False
     inputs, targets = part
-    plain = isinstance(targets, list) and all(isinstance(target, (int, float, str)) for target in targets)
-    return isinstance(inputs, (Tensor, np.ndarray)) and (isinstance(targets, (Tensor, np.ndarray)) or plain)
+    if isinstance(inputs, list):
+        arrays = len(inputs) > 0 and all(isinstance(one, _ARRAYS) for one in inputs)
+    else:
+        arrays = isinstance(inputs, _ARRAYS)
+    plain = isinstance(targets, list) and all(_is_scalar(target) for target in targets)
+    return arrays and (isinstance(targets, _ARRAYS) or plain)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (int, float, str, np.generic)) or (isinstance(value, Tensor) and value.ndim == 0)
 
 
 def hold_out_items(data: Any) -> tuple[Any, Any, str]:
@@ -215,6 +227,10 @@ def data_set_of(part: Any) -> Any:
                 f"arrays of inputs and targets must be equally long; got {len(inputs)} and {len(targets)}: leave out "
                 "what has no partner"
             )
+        if isinstance(inputs, list):
+            if any(one.shape != inputs[0].shape for one in inputs):
+                return list(zip(inputs, targets, strict=True))
+            inputs = torch.stack([torch.as_tensor(one) for one in inputs])
         inputs = _in_usual_order(inputs)
         if isinstance(inputs, Tensor) and not isinstance(targets, list):
             return TensorDataset(inputs, torch.as_tensor(targets))
