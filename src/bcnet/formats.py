@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal
 
@@ -33,6 +34,7 @@ __all__ = [
     "export_graph",
     "import_package",
     "in_order",
+    "save_program",
     "without_gradients",
 ]
 
@@ -194,8 +196,7 @@ class Pt2(Format):
         for node in program.graph_module.graph.nodes:
             node.meta.pop("stack_trace", None)  # source lines of the user's files
         buffer = io.BytesIO()
-        with _quiet():
-            torch.export.save(program, buffer, extra_files=dict(notes))
+        save_program(program, buffer, network, notes)
         return buffer.getvalue()
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
@@ -243,6 +244,27 @@ def export_graph(network: nn.Module, example: Pytree, *, opened: Opened = "batch
             return torch.export.export(network, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:
         raise _refusal("torch.export", network, error) from error
+
+
+def save_program(
+    program: torch.export.ExportedProgram,
+    file: Path | io.BytesIO,
+    network: nn.Module,
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Write an exported graph with `notes` as extra files.
+
+    Raises:
+        ExportError: inputs or outputs are of a class that an archive cannot hold, such as a namedtuple.
+    """
+    try:
+        with _quiet():
+            torch.export.save(program, file, extra_files=dict(notes or {}))
+    except NotImplementedError as error:
+        raise ExportError(
+            "a network to export must take and return tensors, tuples, lists and dicts of them; got others for "
+            f"{type(network).__name__} ({first_line(error)}): return a plain tuple"
+        ) from error
 
 
 def _shapes_by_argument(

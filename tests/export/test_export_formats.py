@@ -1,6 +1,7 @@
 import json
 import logging
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -479,3 +480,18 @@ def test_outputs_that_are_not_finite_are_refused(finished, tmp_path):
                 FORMATS["onnx"],
                 [torch.rand(count, 1, 8, 8) for count in (1, 2)],
             )
+
+
+class Both(NamedTuple):
+    logits: torch.Tensor
+    features: torch.Tensor
+
+
+class ReturnsBoth(TinyNetwork):
+    def forward(self, x):
+        return Both(super().forward(x), x)
+
+
+def test_pt2_names_outputs_that_an_archive_cannot_hold():
+    with pytest.raises(ExportError, match=r"tuples, lists and dicts of them; got others for ReturnsBoth .*plain tuple"):
+        FORMATS["pt2"].write(ReturnsBoth().eval(), torch.randn(2, 1, 8, 8), {})

@@ -90,6 +90,65 @@ def test_ncnn_takes_inputs_by_name_in_their_order_and_no_integers():
         Ncnn().write(TinyNetwork().eval(), torch.zeros(1, 1, 8, 8).long(), {})
 
 
+class LaterFirst(nn.Module):
+    """Returns what is computed last as the first output."""
+
+    def __init__(self):
+        super().__init__()
+        self.features, self.head = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):
+        features = self.features(x).relu()
+        return self.head(features), features
+
+
+@pytest.mark.parametrize("format", [Ncnn(), Mnn()])
+def test_outputs_come_in_the_networks_order(format):
+    pytest.importorskip("MNN")
+    network, image = LaterFirst().eval(), torch.randn(1, 1, 8, 8)
+    found = format.runner(format.write(network, image, {}, opened="nothing"), network, 1)(image)
+    with torch.no_grad():
+        torch.testing.assert_close(list(found), list(network(image)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("message", ["the file: it has a layer", "the file: its converter may have left layers out"])
+def test_a_file_that_an_engine_refuses_is_no_traceback(message, monkeypatch):
+    format = Ncnn() if "has a layer" in message else Mnn()
+    pytest.importorskip("MNN")
+
+    def refuse(content, threads):
+        raise ValueError(f"it refuses {message}")
+
+    monkeypatch.setattr(sys.modules[type(format).__module__], f"{type(format).__name__}File", refuse)
+    with pytest.raises(ExportError, match=f"it refuses {message}.*TinyNetwork: take another --format"):
+        format.runner(b"", TinyNetwork(), 1)
+
+
+def test_mnn_refuses_a_file_without_layers():
+    pytest.importorskip("MNN")
+    network = nn.Sequential(nn.Conv3d(1, 4, 3), nn.ReLU()).eval()
+    content = Mnn().write(network, torch.randn(1, 1, 6, 6, 6), {}, opened="nothing")
+    with pytest.raises(ExportError, match="its converter may have left layers out, of Sequential"):
+        Mnn().runner(content, network, 1)
+
+
+class Assigning(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        x[:, 0] = 0
+        return x
+
+
+def test_mnn_takes_no_assignments_to_parts():
+    pytest.importorskip("MNN")
+    with pytest.raises(ExportError, match=r"MNN computes assignments to parts of a tensor .* as Assigning uses them"):
+        Mnn().write(Assigning().eval(), torch.randn(1, 1, 8, 8), {}, opened="nothing")
+
+
 def test_ncnn_reads_no_other_zip():
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as parts:

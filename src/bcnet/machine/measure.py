@@ -130,6 +130,10 @@ class NcnnFile:
             param, weights = (parts.extract(f"network.ncnn.{suffix}", folder) for suffix in ("param", "bin"))
             if self._network.load_param(param) or self._network.load_model(weights):
                 raise ValueError("ncnn refuses the file: it has a layer that this version does not know")
+        # pnnx numbers inputs and outputs (in0, out1) in the network's order; ncnn lists them in the order of its file.
+        self._inputs, self._outputs = (
+            sorted(names, key=_number) for names in (self._network.input_names(), self._network.output_names())
+        )
 
     def convert(self, inputs: Sequence[npt.NDArray[Any]]) -> list[Any]:
         """Convert inputs `(1, ...)` in the network's order to ncnn's matrices."""
@@ -138,9 +142,13 @@ class NcnnFile:
     def __call__(self, matrices: Sequence[Any]) -> list[npt.NDArray[Any]]:
         """Run it once; outputs lack the batch dimension."""
         extractor = self._network.create_extractor()
-        for name, matrix in zip(self._network.input_names(), matrices):  # noqa: B905 (Python 3.9)
+        for name, matrix in zip(self._inputs, matrices):  # noqa: B905 (Python 3.9)
             extractor.input(name, matrix)
-        return [np.array(extractor.extract(name)[1]) for name in self._network.output_names()]
+        return [np.array(extractor.extract(name)[1]) for name in self._outputs]
+
+
+def _number(name: str) -> int:
+    return int("".join(character for character in name if character.isdigit()) or 0)
 
 
 def ncnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
@@ -163,7 +171,10 @@ class MnnFile:
                 path = Path(folder) / "network.mnn" if isinstance(model, bytes) else model
                 if isinstance(model, bytes):
                     path.write_bytes(model)
-                self._network = engine.load_module_from_file(str(path), [], [], runtime_manager=self._manager)
+                try:
+                    self._network = engine.load_module_from_file(str(path), [], [], runtime_manager=self._manager)
+                except SystemError as error:  # how this module reports a file that it cannot load
+                    raise ValueError("MNN refuses the file: its converter may have left layers out") from error
         self._names = self._network.get_info()["inputNames"]
 
     def convert(self, inputs: Inputs) -> list[Any]:

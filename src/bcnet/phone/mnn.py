@@ -57,7 +57,13 @@ class Mnn(Format):
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
         check_installed()
-        file = MnnFile(content, threads)
+        try:
+            file = MnnFile(content, threads)
+        except ValueError as error:
+            raise ExportError(
+                f"{error}, of {type(network).__name__}: take another --format, or compute them by other operators in "
+                "forward()"
+            ) from error
 
         def run(inputs: Pytree) -> Any:
             args, kwargs = arguments(inputs)
@@ -68,10 +74,20 @@ class Mnn(Format):
         return run
 
 
-def _with_axes(content: bytes) -> bytes:
-    """Return an ONNX file for MNN's converter, which requires the axes of these operators as attributes."""
+def _for_mnn(content: bytes, name: str) -> bytes:
+    """Return an ONNX file for MNN's converter, which requires the axes of some operators as attributes.
+
+    Raises:
+        ExportError: the network `name` has an operator that MNN computes wrongly.
+    """
     onnx = _import("onnx")
     model = onnx.load_model_from_string(content)
+    # MNN computes it wrongly for negative indices, which the exporter writes for x[:, -1] = 0.
+    if any(node.op_type == "ScatterElements" for node in model.graph.node):
+        raise ExportError(
+            f"MNN computes assignments to parts of a tensor (x[:, 0] = ...) wrongly, as {name} uses them: take another "
+            "--format, or compute them by other operators in forward()"
+        )
     constants = {constant.name: constant for constant in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type in _REDUCING and len(node.input) == 2 and node.input[1] in constants:
@@ -90,7 +106,7 @@ def mnn_of(onnx: bytes, name: str) -> bytes:
     check_installed()
     with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
         source, target = (Path(folder) / f"network.{suffix}" for suffix in ("onnx", "mnn"))
-        source.write_bytes(_with_axes(onnx))
+        source.write_bytes(_for_mnn(onnx, name))
         command = [sys.executable, "-c", _CONVERT, str(source), str(target)]  # the converter may end its process
         done = subprocess.run(command, capture_output=True, text=True)
         output = (done.stdout + done.stderr).strip().splitlines() or ["no output"]

@@ -81,7 +81,10 @@ class Ncnn(Format):
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
         _import("ncnn")
-        file = NcnnFile(content, threads)
+        try:
+            file = NcnnFile(content, threads)
+        except ValueError as error:
+            raise ExportError(f"{error}, used by {type(network).__name__}: take another --format") from error
 
         def run(inputs: Pytree) -> Any:
             given = tensors(inputs)

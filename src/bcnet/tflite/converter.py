@@ -20,11 +20,10 @@ from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import nn
 
 from bcnet.errors import ExportError
-from bcnet.formats import export_graph
+from bcnet.formats import export_graph, save_program
 from bcnet.pytree import Pytree, arguments
 from bcnet.tflite import worker
 
@@ -74,7 +73,7 @@ class Converter:
         with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
             place = Path(folder)
             program = export_graph(network.eval(), inputs, opened="nothing")
-            torch.export.save(program, place / "network.pt2")
+            save_program(program, place / "network.pt2", network)
             request: dict[str, Any] = {"program": str(place / "network.pt2"), "out": str(place / "network.tflite")}
             if samples is not None:
                 np.savez(place / "samples.npz", **_signature(samples))
