@@ -139,11 +139,12 @@ def _row(
     if part < 1:
         whole = load(job.data, image_size=job.image_size)
         data = replace(whole, train=split_validation(whole.train, part, seed=seed)[1])
-        recipe = load_recipe(job.data)
+        training = {"recipe": job.data, **(job.training or {})}
+        recipe = load_recipe(training["recipe"])
         batch = min(recipe.batch_size, round(part * len(whole.train)) // 4)
-        epochs = round(recipe.epochs / part * batch / recipe.batch_size)  # as many steps
-        changes = {"epochs": epochs, "batch_size": batch, "label_smoothing": 0.0}
-        shared["training"] = {"recipe": job.data, **changes}
+        # As many steps as on all images.
+        epochs = round(training.get("epochs", recipe.epochs) / part * batch / recipe.batch_size)
+        shared["training"] = {**training, "epochs": epochs, "batch_size": batch, "label_smoothing": 0.0}
     kept = f"{seed}-{budget}-" if part == 1 else f"{seed}-{budget}-{part}-"
     place = runs / f"{kept}{method.replace(' ', '-').replace(',', '')}"
     start: dict[str, Any] = {"start": "original", "reuse": [labelled]}

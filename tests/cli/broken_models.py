@@ -16,6 +16,18 @@ class Wide(nn.Module):
         return self.head(self.first(x).mean((2, 3)))
 
 
+class Flat(nn.Module):
+    """Fits images of 8 x 8 pixels alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3)
+        self.head = nn.Linear(8 * 36, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.first(x).flatten(1))
+
+
 class Exploding(nn.Module):
     """Computes what is no number."""
 

@@ -117,6 +117,7 @@ MISTAKES = {
     "no number in the loss": (search(model="broken_models:Exploding"), "a loss must be a finite number"),
     "profile of an unknown model": (["profile", "vgg"], "a model must be a name of ours.*got 'vgg'.*nearest: vgg19"),
     "profile of nothing": (["profile"], "give a MODEL"),
+    "profile of another input": (["profile", "broken_models:Flat"], "An input of .* was assumed: give --image-size"),
     "profile of words": (["profile", "resnet_digits", "--widths", "a,b"], "--widths are whole numbers"),
     "profile of too few": (["profile", "resnet_digits", "--widths", "1,2"], "one entry per group, 6 here; got 2"),
     "profile of too wide": (["profile", "resnet_digits", "--widths", "99,1,1,1,1,1"], r"an int in \[1, 16\].*got 99"),

@@ -18,6 +18,7 @@ def test_the_cost_of_a_search_is_told_in_trainings_of_the_original():
         ({"original": 80.0, "searched": 40.0}, ""),
         ({"trials": 30.0}, "30 s"),
         ({"trials": 30.0, "original": 0.0}, "30 s"),
+        ({"trials": 30.0, "original": 0.5}, "30 s"),
         ({"pruning": 8.0, "original": 80.0}, "8 s, 0.1 trainings of the original"),
     ],
 )

@@ -118,13 +118,20 @@ def space_of(
     import torch
 
     from bcnet.cli import parse
+    from bcnet.errors import TraceError
     from bcnet.models import create
     from bcnet.space import WidthSpace
 
     spec = create(model, classes, image_size=image_size)
     network = spec.build()
     inputs = parse.inputs(shapes) if shapes else torch.zeros(2, *spec.input_size)
-    return WidthSpace.trace(network, inputs, **wishes), network, inputs
+    try:
+        return WidthSpace.trace(network, inputs, **wishes), network, inputs
+    except TraceError as error:
+        if shapes or image_size:
+            raise
+        size = "x".join(map(str, spec.input_size))
+        raise TraceError(f"{error}. An input of {size} was assumed: give --image-size, or --input SHAPE") from error
 
 
 def _list_names() -> None:

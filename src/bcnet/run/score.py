@@ -28,6 +28,8 @@ SEARCH_STAGES = (
 )
 """Names of the stages whose times make up the cost of the search."""
 
+_COMPARABLE = 5.0  # seconds of the original's training from which the search is compared to it
+
 
 def search_seconds(seconds: Mapping[str, float]) -> tuple[float, float | None]:
     """Return the cost of the search, in seconds and in trainings of the original, from the times by stage."""
@@ -44,7 +46,8 @@ def search_cost_text(seconds: Mapping[str, float]) -> str:
     taken, trainings = search_seconds(seconds)
     if not taken:
         return ""
-    if trainings is None:
+    # A ratio to a training of seconds would measure how long networks take to be made and scored.
+    if trainings is None or seconds["original"] < _COMPARABLE:
         return duration(taken)
     number = trainings_text(trainings)
     return f"{duration(taken)}, {number} training{'' if number == '1' else 's'} of the original"
