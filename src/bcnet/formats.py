@@ -445,6 +445,8 @@ def _quiet() -> Iterator[None]:
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\..*")
+        # Attributed to contextlib: recurrent layers, which keep a list of their weights.
+        warnings.filterwarnings("ignore", message="The tensor attributes", category=UserWarning)
         try:
             yield
         finally:

@@ -495,3 +495,18 @@ class ReturnsBoth(TinyNetwork):
 def test_pt2_names_outputs_that_an_archive_cannot_hold():
     with pytest.raises(ExportError, match=r"tuples, lists and dicts of them; got others for ReturnsBoth .*plain tuple"):
         FORMATS["pt2"].write(ReturnsBoth().eval(), torch.randn(2, 1, 8, 8), {})
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.gru = nn.Conv2d(1, 6, 3), nn.GRU(6, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.gru(self.conv(x).flatten(2).transpose(1, 2))[0][:, -1]
+
+
+def test_a_recurrent_network_is_exported_without_a_warning():
+    network, images = Recurrent().eval(), torch.randn(2, 1, 8, 8)
+    run = FORMATS["onnx"].runner(FORMATS["onnx"].write(network, images, {}), network, 1)
+    torch.testing.assert_close(run(images), network(images).detach(), rtol=1e-4, atol=1e-5)

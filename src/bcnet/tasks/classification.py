@@ -150,7 +150,9 @@ class Classification(Task):
         """Raise ModelError unless there are logits for all classes."""
         logits = named_logits(outputs)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < classes:
-            remedy = "change its last layer" if isinstance(logits, Tensor) else "return them alone, or named `logits`"
+            remedy = "return them alone, or named `logits`, or give a task of your own (task=)"
+            if isinstance(logits, Tensor):
+                remedy = "change its last layer"
             if isinstance(logits, Tensor) and logits.shape[1:] == (classes - 1,):
                 remedy += ", or number the classes from 0 if they begin at 1"
             raise ModelError(
