@@ -59,6 +59,48 @@ def test_miou_is_that_of_all_pixels_whatever_the_batches(seed):
     assert measured.count == 12
 
 
+@pytest.mark.parametrize("size", [(30,), (3, 2, 5)])
+@given(st.integers(0, 10**6))
+def test_signals_and_volumes_are_measured_like_images(size, seed):
+    logits, targets = masks(seed)
+    task = Segmentation(classes=4, dice=0.4)
+    others = logits.reshape(12, 4, *size), targets.reshape(12, *size)
+    torch.testing.assert_close(task.loss(*others), task.loss(logits, targets))
+    torch.testing.assert_close(task.score(*others), task.score(logits, targets))
+    assert task.test(Fixed(), [others]).figures == pytest.approx(task.test(Fixed(), [(logits, targets)]).figures)
+    task.check(others[0], 0)
+    assert torch.equal(task.check_targets(others[1], "it"), others[1])
+    pixels, images = logits, torch.rand_like(logits)
+    dense = DenseRegression()
+    flat = [part.reshape(12, 4, *size) for part in (pixels, images)]
+    torch.testing.assert_close(dense.loss(*flat), dense.loss(pixels, images))
+    torch.testing.assert_close(dense.score(*flat), dense.score(pixels, images))
+
+
+@pytest.mark.parametrize(("part", "size"), [((4,), (8,)), ((2, 3, 4), (4, 6, 8))])
+def test_logits_of_signals_and_volumes_are_resized_to_their_masks(part, size):
+    task = Segmentation(2)
+    logits = torch.zeros(3, 2, *part)
+    logits[:, 1] = 1
+    assert task.test(Fixed(), [(logits, torch.ones(3, *size).long())]).figures["pixels"] == 100
+    with pytest.raises(DataError, match="masks must be of the shape of their images"):
+        task.loss(logits, torch.ones(3, 5, 5, 5, 5).long())
+
+
+def test_one_number_needs_no_dimension_of_its_own():
+    outputs, targets = torch.tensor([1.0, 3.0]), torch.tensor([[2.0], [5.0]])
+    task = Regression()
+    task.check(outputs, 0)
+    assert task.loss(outputs, targets) == task.loss(outputs[:, None], targets) == 2.5
+    assert task.score(outputs, targets[:, 0]).tolist() == [-1, -4]
+    assert task.test(Fixed(), [(outputs, targets)]).figures == pytest.approx({"mae": 1.5, "mse": 2.5})
+
+
+def test_depth_maps_without_channels_are_explained():
+    with pytest.raises(ModelError, match="give targets a dimension of channels"):
+        DenseRegression().loss(torch.zeros(2, 1, 4, 4), torch.zeros(2, 4, 4))
+
+
 @given(st.integers(1, 32), st.integers(1, 200), st.integers(1, 200), st.booleans())
 def test_masks_of_their_images_shape_are_taken_at_any_stride(stride, height, width, up):
     rounded = math.ceil if up else lambda side: max(1, math.floor(side))
@@ -171,7 +213,7 @@ WRONG = [
     (
         Segmentation(3),
         torch.zeros(2, 1, 4, 4),
-        r"masks of it must be class numbers of shape \(2, height, width\); got torch",
+        r"masks of it must be class numbers of shape \(2, height, width\), one .* for volumes; got torch",
     ),
     (Segmentation(3), torch.full((2, 4, 4), 3), "classes from 0 to 2, or 255 .*; got 3 in number 0 of a batch"),
     (Segmentation(3), torch.tensor([[[0]], [[-1]]]), "got -1 in number 1 of a batch"),
@@ -179,7 +221,7 @@ WRONG = [
     (MultiLabel(2), torch.full((2, 2), 2), "with other values"),
     (Regression(), NAN, "not finite in number 1 of the batch: look at that item"),
     (Regression(3), torch.zeros(2, 2), "3 numbers for each of its 2 images"),
-    (DenseRegression(), torch.zeros(2, 4, 4), r"images \(2, channels, height, width\); got \(2, 4, 4\)"),
+    (DenseRegression(), torch.zeros(2, 4), r"images \(2, channels, height, width\); got \(2, 4\)"),
     (DenseRegression(), NAN[:, None, None, None].expand(2, 3, 4, 4), "not finite in number 1 of the batch"),
 ]
 
@@ -196,7 +238,7 @@ def test_targets_of_another_kind_are_refused(task, targets, message):
         (Segmentation(3), torch.zeros(2, 4, 8, 8), r"logits \(batch, 3, height, width\).*got \(2, 4, 8, 8\)"),
         (Segmentation(3), {"mask": torch.zeros(2, 3, 8, 8)}, "got dict: change its last layer"),
         (MultiLabel(3), torch.zeros(2, 4), "one for each label; got"),
-        (Regression(), torch.zeros(2), r"numbers \(batch, 1\)"),
+        (Regression(2), torch.zeros(2), r"numbers \(batch, 2\)"),
         (DenseRegression(), torch.zeros(2, 4), "must return images"),
     ],
 )
@@ -376,6 +418,9 @@ def test_targets_of_several_shapes_are_refused():
         (torch.eye(4), r"task='multi-label:labels=4'.*argmax\(1\)"),
         (torch.full((4, 8, 8), 6), "task='segmentation:classes=7'"),
         (torch.full((4, 1, 8, 8), 6), "task='segmentation:classes=7'"),
+        (torch.full((4, 1, 8, 8, 8), 6), "task='segmentation:classes=7'"),
+        (torch.full((4, 8, 8, 8), 6), "task='segmentation:classes=7'.*task='dense-regression'"),
+        (torch.full((4, 64), 6), "task='regression:values=64'.*task='segmentation:classes=7'"),
         (torch.rand(4, 3, 8, 8), "task='dense-regression'"),
         (torch.rand(4, 8, 8), "task='dense-regression'"),
     ],

@@ -228,14 +228,16 @@ def _remedy(targets: Tensor) -> str:
     """Explain what to do with targets that are not class numbers: a matching task, or how to make labels."""
     integers = targets.dtype in _INTEGERS
     count = targets[0].numel() if len(targets) else 1
-    if integers and (targets.ndim == 3 or (targets.ndim == 4 and targets.shape[1] == 1)):
-        return f"for masks, set task='segmentation:classes={int(targets.max()) + 1}' (--task)"
+    masks = f"for masks, set task='segmentation:classes={int(targets.max()) + 1}' (--task)" if integers else ""
+    if masks and (targets.ndim == 3 or (targets.ndim in (4, 5) and targets.shape[1] == 1)):
+        return masks
     if targets.ndim > 2:
-        return "for images, set task='dense-regression' (--task)"
+        # Integers (n, a, b, c) may be the masks of volumes or images of several channels.
+        return "; ".join(filter(None, (masks, "for images, set task='dense-regression' (--task)")))
     if integers and count == 1:
         return "labels.squeeze(1) has that shape"
     if not ((targets == 0) | (targets == 1)).all():
-        return f"for numbers, set task='regression:values={count}' (--task)"
+        return "; ".join(filter(None, (f"for numbers, set task='regression:values={count}' (--task)", masks)))
     zeros_and_ones = f"for zeros and ones, set task='multi-label:labels={count}' (--task)"
     return f"{zeros_and_ones}; labels.argmax(1) converts one-hot rows to class numbers" if count > 1 else zeros_and_ones
 

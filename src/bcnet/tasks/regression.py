@@ -24,7 +24,7 @@ _LEAST_ERROR = 1e-10  # smallest squared error, which limits PSNR to 100 dB for 
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """Numbers `(batch,)` or `(batch, values)`, outputs `(batch, values)`; squared-error loss, mean absolute error."""
+    """Numbers `(batch, values)` as targets and outputs, `(batch,)` for one; squared-error loss, mean absolute error."""
 
     name: ClassVar[str] = "regression"
     headline: ClassVar[Metric] = Metric(
@@ -57,7 +57,8 @@ class Regression(Task):
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are as many outputs as targets."""
         numbers = named_logits(outputs)
-        if not isinstance(numbers, Tensor) or numbers.shape[1:] != (self.values,):
+        alone = isinstance(numbers, Tensor) and numbers.ndim == 1 and self.values == 1
+        if not alone and (not isinstance(numbers, Tensor) or numbers.shape[1:] != (self.values,)):
             raise ModelError(
                 f"the model must return numbers (batch, {self.values}) for this regression; got "
                 f"{shape_of(numbers)}: change its last layer"
@@ -85,14 +86,16 @@ class Regression(Task):
 
     @staticmethod
     def _off(outputs: Any, targets: Tensor) -> Tensor:
-        """Return the errors; labels `(batch,)` of a `DataSet` would otherwise broadcast against `(batch, 1)`."""
+        """Return the errors `(batch, values)`; numbers `(batch,)` would otherwise broadcast against `(batch, 1)`."""
         numbers: Tensor = named_logits(outputs).float()
-        return numbers - targets.reshape(numbers.shape)
+        return numbers.reshape(len(numbers), -1) - targets.reshape(len(numbers), -1)
 
 
 @dataclass(frozen=True)
 class DenseRegression(Task):
     """Images `(batch, channels, H, W)` as targets: the loss is the mean absolute error, the metric PSNR.
+
+    Signals have one dimension in place of H and W, volumes three.
 
     `peak` is the largest possible pixel value, 1 for images in [0, 1].
 
@@ -112,7 +115,7 @@ class DenseRegression(Task):
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Return images as float32 if all values are finite."""
         given = alone(targets, where)
-        if given.ndim != 4:
+        if given.ndim < 3:
             raise DataError(
                 f"the targets of {where} must be images ({len(given)}, channels, height, width); got "
                 f"{tuple(given.shape)}"
@@ -122,7 +125,7 @@ class DenseRegression(Task):
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless the outputs are images."""
-        if not isinstance(outputs, Tensor) or outputs.ndim != 4:
+        if not isinstance(outputs, Tensor) or outputs.ndim < 3:
             raise ModelError(f"the model must return images (batch, channels, height, width); got {shape_of(outputs)}")
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
@@ -135,13 +138,13 @@ class DenseRegression(Task):
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
         """Return the PSNR of each image."""
-        square = (self._check_size(outputs, targets) - targets).double().square().mean(dim=(1, 2, 3))
+        square = (self._check_size(outputs, targets) - targets).double().square().flatten(1).mean(dim=1)
         return 10 * torch.log10(self.peak**2 / square.clamp(min=_LEAST_ERROR))
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
         """Return PSNR and mean absolute error."""
         off = self._check_size(outputs, targets) - targets
-        return {"psnr": self.score(outputs, targets), "mae": off.abs().mean(dim=(1, 2, 3))}
+        return {"psnr": self.score(outputs, targets), "mae": off.abs().flatten(1).mean(dim=1)}
 
     def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
@@ -157,8 +160,11 @@ class DenseRegression(Task):
     @staticmethod
     def _check_size(outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.shape != targets.shape:
+            remedy = "change its last layer, or resize the targets"
+            if outputs.ndim == targets.ndim + 1:
+                remedy = "give targets a dimension of channels (target[None])"
             raise ModelError(
                 f"the network's images must be of the size of the targets, {tuple(targets.shape[1:])}; got "
-                f"{tuple(outputs.shape[1:])}: change its last layer, or resize the targets"
+                f"{tuple(outputs.shape[1:])}: {remedy}"
             )
         return outputs.float()

@@ -1,4 +1,4 @@
-"""Semantic segmentation: a class per pixel, cross-entropy with optional Dice loss, mean intersection over union.
+"""Semantic segmentation of images, signals or volumes, by cross-entropy and Dice loss; mean intersection over union.
 
 Notation: `p` is the softmax over classes, `y` one-hot targets. Sums are over a batch's pixels that are not ignored, the
 mean over the classes present:
@@ -22,15 +22,17 @@ from bcnet.measurement import Metric
 from bcnet.tasks.base import Task, alone, named_logits, pooled_ratio, shape_of
 from bcnet.tasks.shown import Shown, with_masks
 
+_LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}  # interpolation by the number of dimensions
+
 
 @dataclass(frozen=True)
 class Segmentation(Task):
     """Class numbers `(batch, H, W)`, logits `(batch, classes, h, w)`, which are resized to the targets' size.
 
-    Outputs are the logits, an object with `logits`, a dict with "out" as from torchvision, or a tuple that starts with
-    them. Pixels of class `ignore` are not counted. `dice` is the share of the Dice loss. Widths are ranked by
-    cross-entropy, which separates them better than shares of pixels. The test metrics are mean intersection over union,
-    pooled over all images, and pixel accuracy.
+    Signals have one dimension in place of H and W, volumes three. Outputs are the logits, an object with `logits`, a
+    dict with "out" as from torchvision, or a tuple that starts with them. Pixels of class `ignore` are not counted.
+    `dice` is the share of the Dice loss. Widths are ranked by cross-entropy, which separates them better than shares of
+    pixels. The test metrics are mean intersection over union, pooled over all images, and pixel accuracy.
 
     Example: `bcnet.search(unet, (train, validation, test), task=Segmentation(classes=21), budget=..., run_dir=...)`
 
@@ -62,12 +64,13 @@ class Segmentation(Task):
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Return masks as int64 if all their classes are valid; `(batch, 1, height, width)` is accepted too."""
         given = alone(targets, where)
-        if given.ndim == 4 and given.shape[1] == 1:
+        if given.ndim in (4, 5) and given.shape[1] == 1:
             given = given[:, 0]
-        if given.ndim != 3 or given.is_floating_point():
+        if given.ndim not in (2, 3, 4) or given.is_floating_point():
             raise DataError(
-                f"the masks of {where} must be class numbers of shape ({len(given)}, height, width); got {given.dtype} "
-                f"{tuple(given.shape)}: squeeze a dimension of 1, long() makes integers"
+                f"the masks of {where} must be class numbers of shape ({len(given)}, height, width), one dimension "
+                f"for signals and three for volumes; got {given.dtype} {tuple(given.shape)}: squeeze a dimension of 1, "
+                "long() makes integers"
             )
         whole = given.long()
         wrong = ((whole < 0) | (whole >= self.classes)) & (whole != self.ignore)
@@ -82,7 +85,7 @@ class Segmentation(Task):
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are logits for all classes at every position."""
         found = logits_of(outputs)
-        if found is None or found.ndim != 4 or found.shape[1] != self.classes:
+        if found is None or found.ndim < 3 or found.shape[1] != self.classes:
             got = shape_of(outputs if found is None else found)
             raise ModelError(
                 f"the model must return logits (batch, {self.classes}, height, width) for a segmentation of "
@@ -100,21 +103,22 @@ class Segmentation(Task):
         """Return the negative cross-entropy of each image."""
         logits = self._at_full_size(outputs, targets)
         pixels = functional.cross_entropy(logits, targets, ignore_index=self.ignore, reduction="none")
-        counted = (targets != self.ignore).sum(dim=(1, 2)).clamp(min=1)
-        return -pixels.sum(dim=(1, 2)) / counted
+        counted = (targets != self.ignore).flatten(1).sum(dim=1).clamp(min=1)
+        return -pixels.flatten(1).sum(dim=1) / counted
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
         """Return intersection and union by class, `(batch, classes, 2)`, and correct and counted pixels, per image."""
         counted = targets != self.ignore
         guesses = self._at_full_size(outputs, targets).argmax(dim=1)
         broken = logits_of(outputs).isnan().flatten(1).any(dim=1)  # type: ignore[union-attr]
-        numbers = torch.arange(self.classes, device=targets.device)[:, None, None]
+        numbers = torch.arange(self.classes, device=targets.device)[:, None]
+        guesses, targets, counted = (part.flatten(1) for part in (guesses, targets, counted))  # (batch, positions)
         guessed, wanted = ((part[:, None] == numbers) & counted[:, None] for part in (guesses, targets))
-        both, either = (part.sum(dim=(2, 3)).double() for part in (guessed & wanted, guessed | wanted))
-        right = ((guesses == targets) & counted).sum(dim=(1, 2)).double()
+        both, either = (part.sum(dim=2).double() for part in (guessed & wanted, guessed | wanted))
+        right = ((guesses == targets) & counted).sum(dim=1).double()
         figures = {
             "miou": torch.stack([both, either], dim=-1),
-            "pixels": torch.stack([right, counted.sum(dim=(1, 2)).double()], dim=-1)[:, None],
+            "pixels": torch.stack([right, counted.sum(dim=1).double()], dim=-1)[:, None],
         }
         return {key: values.masked_fill(broken[:, None, None], torch.nan) for key, values in figures.items()}
 
@@ -133,7 +137,7 @@ class Segmentation(Task):
             )
         found = self._at_full_size(outputs, targets).argmax(dim=1)
         counted = targets != self.ignore
-        right = ((found == targets) & counted).sum(dim=(1, 2)) / counted.sum(dim=(1, 2)).clamp(min=1)
+        right = ((found == targets) & counted).flatten(1).sum(dim=1) / counted.flatten(1).sum(dim=1).clamp(min=1)
         words = tuple(f"{share:.1%} of pixels" for share in right.tolist())
         return Shown(None if pictures is None else with_masks(pictures, found, (self._common(targets),)), words)
 
@@ -145,25 +149,28 @@ class Segmentation(Task):
     def _at_full_size(self, outputs: Any, targets: Tensor) -> Tensor:
         logits = logits_of(outputs)
         assert logits is not None
-        size = tuple(targets.shape[-2:])
-        if logits.shape[-2:] == size:
+        size = tuple(targets.shape[1:])
+        given = tuple(logits.shape[2:])
+        if given == size:
             return logits.float()
-        if not _of_one_shape(tuple(logits.shape[-2:]), size):
+        if len(given) != len(size) or not _of_one_shape(given, size):
             raise DataError(
                 "masks must be of the shape of their images, whose positions the network gives logits for; got masks "
-                f"of {size[0]} x {size[1]} and logits at {logits.shape[-2]} x {logits.shape[-1]}: crop, pad and resize "
+                f"of {' x '.join(map(str, size))} and logits at {' x '.join(map(str, given))}: crop, pad and resize "
                 "masks as their images"
             )
-        return functional.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)
+        return functional.interpolate(logits.float(), size=size, mode=_LINEAR[len(size)], align_corners=False)
 
     def _dice(self, logits: Tensor, targets: Tensor) -> Tensor:
         counted = (targets != self.ignore)[:, None]
         shares = logits.softmax(dim=1) * counted
         wanted = functional.one_hot(targets.where(counted[:, 0], 0), self.classes).movedim(-1, 1) * counted
-        both = (shares * wanted).sum(dim=(0, 2, 3))
-        sizes = shares.sum(dim=(0, 2, 3)) + wanted.sum(dim=(0, 2, 3))
-        there = wanted.sum(dim=(0, 2, 3)) > 0
-        return 1 - (2 * both / sizes.clamp(min=1e-6))[there].mean() if there.any() else logits.sum() * 0
+        parts = (shares * wanted, shares, wanted)  # (batch, classes, *size)
+        both, guessed, there = (part.transpose(0, 1).flatten(1).sum(dim=1) for part in parts)
+        sizes = guessed + there
+        if not there.any():
+            return logits.sum() * 0
+        return 1 - (2 * both / sizes.clamp(min=1e-6))[there > 0].mean()
 
 
 def _of_one_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
