@@ -162,6 +162,21 @@ def test_tensors_stay_in_memory() -> None:
     assert not given_data(ALONE["a loader"](NUMBERS, LABELS), None).in_memory
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_several_inputs_are_arrays_in_a_tuple_or_a_dict(named) -> None:
+    arrays = {"image": NUMBERS.numpy(), "row": torch.arange(COUNT).float()[:, None]}
+    inputs = arrays if named else tuple(arrays.values())
+    data = given_data(((inputs, LABELS), (inputs, LABELS.tolist())), None)
+    assert isinstance(data, Loaders)
+    for batches in (data.train, data.validation, data.test):
+        for x, y in batches:
+            image, row = x.values() if named else x
+            torch.testing.assert_close(image[:, 0, 0, 0], row[:, 0] + 0.5)
+            assert torch.equal(y, LABELS[row[:, 0].long()])
+    with pytest.raises(DataError, match="must be equally long; got 60 and 60 and 50: leave out"):
+        given_data(((inputs, LABELS[:50]), (inputs, LABELS)), None)
+
+
 @pytest.mark.parametrize("names", [("train", "test"), ("Training", "val"), ("test", "validation", "train")])
 def test_parts_by_name_are_those_parts(names) -> None:
     cuts = {name: slice(20 * place, 20 * place + 20) for place, name in enumerate(names)}

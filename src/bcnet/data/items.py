@@ -18,6 +18,7 @@ from bcnet.data.conversion import LABEL_COLUMNS, are_images, channel_axis, split
 from bcnet.data.loaders import LoaderBatches, Loaders
 from bcnet.data.splits import strata, stratified_mask
 from bcnet.errors import DataError
+from bcnet.pytree import slice_batch, tensors
 
 _HELD_OUT = 0.2  # share of the training items held out without validation data, as for images
 _ARRAYS = (Tensor, np.ndarray)
@@ -104,13 +105,14 @@ def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -
 def is_pair_of_arrays(part: Any) -> bool:
     """Return whether `part` is inputs and targets as two arrays.
 
-    Inputs may be a list of arrays, and targets a list of numbers or of words.
+    Inputs may be a list of arrays, or several arrays in a tuple or dict, and targets a list of numbers or of words.
     """
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         return False
     inputs, targets = part
-    if isinstance(inputs, list):
-        arrays = len(inputs) > 0 and all(isinstance(one, _ARRAYS) for one in inputs)
+    if isinstance(inputs, (list, tuple, dict)):
+        several = inputs.values() if isinstance(inputs, dict) else inputs
+        arrays = len(inputs) > 0 and all(isinstance(one, _ARRAYS) for one in several)
     else:
         arrays = isinstance(inputs, _ARRAYS)
     plain = isinstance(targets, list) and all(_is_scalar(target) for target in targets)
@@ -222,11 +224,17 @@ def data_set_of(part: Any) -> Any:
     """Return a data set of the given part; a pair of arrays becomes a data set of pairs."""
     if is_pair_of_arrays(part):
         inputs, targets = part
-        if len(inputs) != len(targets):
+        several = isinstance(inputs, (tuple, dict))
+        lengths = [*map(len, tensors(inputs) if several else (inputs,)), len(targets)]
+        if len(set(lengths)) > 1:
             raise DataError(
-                f"arrays of inputs and targets must be equally long; got {len(inputs)} and {len(targets)}: leave out "
+                f"arrays of inputs and targets must be equally long; got {' and '.join(map(str, lengths))}: leave out "
                 "what has no partner"
             )
+        if several:
+            inputs = tree_map_only(np.ndarray, torch.as_tensor, inputs)
+            rows = (slice_batch(inputs, number) for number in range(len(targets)))
+            return list(zip(rows, targets, strict=True))
         if isinstance(inputs, list):
             if any(one.shape != inputs[0].shape for one in inputs):
                 return list(zip(inputs, targets, strict=True))
@@ -263,7 +271,9 @@ def _check_items(data: Any, which: str, *, with_pictures: bool = False) -> None:
         inputs, targets = item[0], [item[1]]
     else:
         got = f"{type(item).__name__} of {len(item)}" if isinstance(item, (tuple, list)) else type(item).__name__
-        raise DataError(f"{rule}; got {got} for item 0: give a data set that leaves the others out")
+        raise DataError(
+            f"{rule}; got {got} for item 0: put several inputs into a tuple, ((a, b), target), and leave other parts out"
+        )
     if isinstance(targets[0], (str, bytes)):
         raise DataError(
             f"targets must be numbers or tensors; got {targets[0]!r} for item 0 of the {which} data: number the "

@@ -346,7 +346,9 @@ def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:
     # A single input has features; one of several may be a number for each item.
     least = 2 if len(inputs) == 1 else 1
     if any(t.ndim < least or not _is_input(t) for t in inputs) or any(t.ndim < 1 for t in tensors(y)):
-        raise DataError(f"{rule}; got {_describe(x)} and {_describe(y)}: ToTensor makes floats of images")
+        images = all(t.ndim == 4 for t in inputs)
+        remedy = "ToTensor makes floats of images" if images else "convert them to float32, scaled as in training"
+        raise DataError(f"{rule}; got {_describe(x)} and {_describe(y)}: {remedy}")
     sizes = {len(t) for t in (*inputs, *tensors(y))}
     if len(sizes) > 1:
         raise DataError(f"{rule}, one for each image; got {_describe(x)} and {_describe(y)}")
