@@ -268,6 +268,9 @@ def test_a_score_for_each_image_is_averaged_and_scored_again(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"loss": nn.CrossEntropyLoss}, r"got the class CrossEntropyLoss: make a value of it, CrossEntropyLoss\(\)"),
+        ({"reporter": print}, "reporter must be a value of a subclass of bcnet.Reporter; got <built-in"),
+        ({"reporter": Reporter}, "reporter must be a value of a subclass of bcnet.Reporter; got <class"),
         ({"loss": lambda outputs, targets: outputs.sum()}, r"loss needs a name .* or give tags=\{'loss':"),
         ({"loss": 3}, r"loss must be a function of \(outputs, targets\); got int"),
         ({"loss": width_sum}, r"loss must be a function of \(outputs, targets\); got one of \(widths\)"),
@@ -419,7 +422,7 @@ def test_a_last_layer_for_other_classes_is_left_out_and_said(tmp_path):
         (lambda s: s | {"neck.weight": torch.zeros(1)}, "has no tensor 'neck.weight'"),
         (lambda s: {k: v for k, v in s.items() if k != "head.bias"}, "there is none named 'head.bias'"),
         (lambda s: {k: torch.zeros(7) for k in s}, "tensors have another shape"),
-        (lambda s: "nowhere.safetensors", "nowhere.safetensors cannot be read"),
+        (lambda s: "nowhere.safetensors", "a file or a state dict; got nowhere.safetensors, which is not there"),
     ],
 )
 def test_weights_of_another_network_are_refused(change, message):

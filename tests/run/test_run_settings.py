@@ -13,7 +13,7 @@ from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document, write_document
 from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.recipes import check_training, default_recipe, for_few_images
-from bcnet.run.settings import Settings, SpaceSettings, make_settings
+from bcnet.run.settings import Settings, SpaceSettings, make_section, make_settings
 from bcnet.searchers import Evolution
 from bcnet.space import WidthSpace
 from bcnet.space.options import SpaceOptions
@@ -247,3 +247,16 @@ def test_a_package_that_is_missing_is_said_before_data_are_fetched(tmp_path, mon
             run_dir=tmp_path / "run",
             method=bcnet.Pruned(criterion="magnitude"),
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"min_width": "a"}, "'min_width' must be a valid integer, .*, or a valid dictionary; got 'a'$"),
+        ({"min_width": {"first": "a"}}, "'min_width.first' must be a valid integer, .*; got 'a'$"),
+        ({"multiple_of": "a"}, "'multiple_of' must be an int of at least 1, 'fast', 'auto', .*; got 'a'$"),
+    ],
+)
+def test_a_field_of_several_types_is_described_once(given, message):
+    with pytest.raises(RecipeError, match=message):
+        make_section(SpaceSettings, given, "space")

@@ -17,6 +17,7 @@ from torch import nn
 from bcnet.api.outcome import SearchOutcome, Until, check_until, run_until, stages_until
 from bcnet.api.resolution import MethodLike, resolve
 from bcnet.distributed import join_processes
+from bcnet.errors import RecipeError
 from bcnet.progress import Reporter, Together, console_reporter
 from bcnet.report import finish, report_outcome
 from bcnet.run import names
@@ -116,6 +117,8 @@ def search(
     """
     check_seconds(checkpoint_seconds)
     check_until(until)
+    if reporter is not None and not isinstance(reporter, Reporter):
+        raise RecipeError(f"reporter must be a value of a subclass of bcnet.Reporter; got {reporter!r}")
     shows = _is_interactive() if progress is None else progress
     console = [console_reporter()] if shows else []
     path = run_path(run_dir)

@@ -272,7 +272,8 @@ def _check_items(data: Any, which: str, *, with_pictures: bool = False) -> None:
     else:
         got = f"{type(item).__name__} of {len(item)}" if isinstance(item, (tuple, list)) else type(item).__name__
         raise DataError(
-            f"{rule}; got {got} for item 0: put several inputs into a tuple, ((a, b), target), and leave other parts out"
+            f"{rule}; got {got} for item 0: put several inputs into a tuple, ((a, b), target), and leave "
+            "other parts out"
         )
     if isinstance(targets[0], (str, bytes)):
         raise DataError(

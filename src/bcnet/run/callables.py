@@ -155,6 +155,8 @@ def _plain(value: Any) -> Any:
 
 def _check_arguments(role: str, function: Any, wanted: str, count: int) -> None:
     rule = f"{role} must be a function of {wanted}"
+    if isinstance(function, type):
+        raise RecipeError(f"{rule}; got the class {function.__name__}: make a value of it, {function.__name__}()")
     if not callable(function):
         raise RecipeError(f"{rule}; got {type(function).__name__}")
     try:

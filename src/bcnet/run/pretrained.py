@@ -108,6 +108,8 @@ def _read(weights: Weights) -> Mapping[str, Any]:
         return weights.state_dict()
     if isinstance(weights, Mapping):
         return weights
+    if not Path(weights).is_file():
+        raise ModelError(f"pretrained weights must be a file or a state dict; got {weights}, which is not there")
     if str(weights).endswith((".pth", ".pt", ".ckpt")):
         try:
             found = torch.load(weights, map_location="cpu", weights_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -25,6 +26,8 @@ from bcnet.train.yaml_text import MOST_CHARACTERS, parse_yaml
 
 _MOST_SHOWN = 200
 _KINDS = ("schedule", "augmentation")
+# Names that pydantic gives the members of a union of types.
+_MEMBER = re.compile(r"(int|float|str|bool|none|constrained-\w+|literal|dict|tuple|list|function-\w+)(\[.*\])?")
 HEALTH = ("on_bad_step", "max_bad_steps", "explosion_factor")
 
 
@@ -188,7 +191,16 @@ def parse_recipe(document: Any, *, source: str = "the recipe") -> Recipe:
 
 def describe(error: ValidationError, known: tuple[str, ...] = ()) -> str:
     """Return one line per fault of a pydantic error: the key, the expected value, and the value received."""
-    return "; ".join(_describe_fault(fault, known) for fault in error.errors(include_url=False))
+    faults: dict[Any, Any] = {}
+    for number, fault in enumerate(error.errors(include_url=False)):
+        *field, last = fault["loc"] or ("",)
+        if not field or not _MEMBER.fullmatch(str(last)):
+            faults[number] = fault
+            continue
+        # A union reports one fault per member, ("min_width", "int") and ("min_width", "dict[str,int]").
+        first = faults.setdefault(tuple(field), {**fault, "loc": tuple(field), "msg": ""})
+        first["msg"] += f"{', or ' if first['msg'] else ''}{_rule_of(fault)}"
+    return "; ".join(_describe_fault(fault, known) for fault in faults.values())
 
 
 def recipe_names() -> tuple[str, ...]:
@@ -244,7 +256,9 @@ def _put(document: dict[str, Any], key: str, value: Any) -> None:
 
 def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
     # pydantic names the kind of `schedule` and `augmentation` too: ("schedule", "cosine", "final_lr").
-    parts = [str(part) for place, part in enumerate(fault["loc"]) if not (place == 1 and fault["loc"][0] in _KINDS)]
+    parts = [str(part) for part in fault["loc"]]
+    if len(parts) > 1 and (parts[0] in _KINDS or _MEMBER.fullmatch(parts[1])):
+        del parts[1]
     key = ".".join(parts) or "settings"
     if fault["type"] == "extra_forbidden":
         if not known or len(fault["loc"]) > 1:
@@ -260,10 +274,14 @@ def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
         return f"'{key}.kind' must be one of {kinds}; got {_show(fault['input'].get('kind'))}"
     if fault["type"] == "missing":
         return f"key {key!r} is required, and missing"
-    expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    expected = _rule_of(fault)
     if fault["type"] == "value_error" and not fault["loc"]:
-        return str(expected)  # a fault of several keys, which the message names
+        return expected  # a fault of several keys, which the message names
     return f"{key!r} must be {expected}; got {_show(fault['input'])}"
+
+
+def _rule_of(fault: Any) -> str:
+    return str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
 
 
 def _show(value: Any) -> str:
