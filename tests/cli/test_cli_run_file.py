@@ -70,6 +70,22 @@ def test_a_method_may_be_a_text_in_a_file(tmp_path):
     assert yaml.safe_load(run("search", file, "--print-settings").stdout)["method"]["effort"] == "medium"
 
 
+def test_training_in_a_file_may_be_changes_or_a_recipes_name(tmp_path):
+    def printed(training, *options):
+        file = tmp_path / "run.yaml"
+        file.write_text(f"training: {training}\n{HEAD}")
+        outcome = run("search", file, "--print-settings", *options)
+        assert outcome.exit_code == 0, outcome.output
+        return yaml.safe_load(outcome.stdout)["training"]
+
+    usual = printed("{epochs: 5}")
+    assert usual["epochs"] == 5
+    assert printed("digits") == {**usual, "epochs": printed("digits")["epochs"]}
+    assert printed("{epochs: 5, lr: 0.3}", "--epochs", "2", "--set", "momentum=0.5") == {
+        **usual, "epochs": 2, "lr": 0.3, "momentum": 0.5
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -83,7 +99,10 @@ def test_a_method_may_be_a_text_in_a_file(tmp_path):
         (f"method: trainings:effort=huge\n{HEAD}", "'effort' must be 'small', 'medium' or 'large'; got 'huge'"),
         (f"method: {{name: mine}}\n{HEAD}", "unknown method 'mine'"),
         (f"space: 3\n{HEAD}", "space must be a mapping of settings to values; got 3"),
-        ("training: {lr: 0}", "training: 'lr' must be greater than 0"),
+        (f"training: {{lr: 0}}\n{HEAD}", "'lr' must be greater than 0"),
+        (f"training: {{lr: 0, batch_size: 8, epochs: 1}}\n{HEAD}", "training: 'lr' must be greater than 0"),
+        (f"training: {{speed: 3}}\n{HEAD}", "unknown key 'speed'"),
+        (f"training: resnet\n{HEAD}", "a recipe must be a .yaml file or one of digits, .*; got 'resnet'"),
         ("model: resnet_digits\ndata: digits", "a search needs a run directory: give --out"),
         ("model: resnet_digits\nout: somewhere", "a search needs data: give --data, or a FILE of settings"),
         ("model: resnet_digits\ndata: digits\nout: somewhere", "a search needs a budget; got none"),

@@ -24,7 +24,6 @@ def read_run_file(path: Path) -> dict[str, Any]:
         BudgetError: an invalid limit.
     """
     from bcnet.methods.base import CustomMethod, method_from_document, parse_method
-    from bcnet.train.recipe import parse_recipe
     from bcnet.train.yaml_text import parse_yaml
 
     try:
@@ -48,7 +47,7 @@ def read_run_file(path: Path) -> dict[str, Any]:
     if "budget" in arguments:
         arguments["budget"] = _budget(arguments["budget"], path)
     if "training" in arguments:
-        arguments["training"] = parse_recipe(arguments["training"], source=f"{path}: training")
+        arguments["training"] = _recipe_or_changes(arguments["training"], path)
     method = arguments.get("method")
     if isinstance(method, str):
         arguments["method"] = parse_method(method)
@@ -82,6 +81,18 @@ def run_file(settings: Any, out: Path | None, task: str | None = None) -> str:
     place = {} if out is None else {"out": str(out)}
     text: str = yaml.safe_dump({**head, **place, "budget": budget, **document}, sort_keys=False)
     return text
+
+
+def _recipe_or_changes(document: Any, path: Path) -> Any:
+    """Return a whole recipe, or the mapping of changes to the default one if required keys are missing."""
+    from bcnet.train.recipe import Recipe, load_recipe, parse_recipe
+
+    if isinstance(document, str):
+        return load_recipe(document)
+    required = {key for key, field in Recipe.model_fields.items() if field.is_required()}
+    if isinstance(document, dict) and not required <= document.keys():
+        return document
+    return parse_recipe(document, source=f"{path}: training")
 
 
 def _budget(limits: Any, path: Path) -> Any:

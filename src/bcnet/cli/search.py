@@ -162,7 +162,8 @@ def search(
         arguments["budget"] = parse.budget(budget, params_budget)
     if latency_model is not None or "budget" in arguments:
         arguments["budget"] = parse.with_latency_model(arguments["budget"], latency_model)
-    arguments["training"] = _training_argument(arguments.get("training"), parse.parse_training(recipe, set_, precision))
+    changes = parse.parse_training(recipe, set_, precision)
+    arguments["training"] = _training_argument(arguments.get("training"), changes, epochs)
     arguments["space"] = {
         **arguments.get("space", {}),
         **space_options(num_choices, min_ratio, min_width, multiple_of, ignore, only, widen),
@@ -216,10 +217,13 @@ def _is_given(arguments: dict[str, Any]) -> bool:
     return isinstance(method, Given) or (isinstance(method, str) and method.partition(":")[0] == Given.name)
 
 
-def _training_argument(from_file: Any, changes: dict[str, Any]) -> Any:
+def _training_argument(from_file: Any, changes: dict[str, Any], epochs: int | None) -> Any:
     """Return a file's recipe with the changes of options; a recipe named by an option replaces it."""
     if from_file is None or "recipe" in changes:
         return changes or None
+    if isinstance(from_file, dict):
+        replaced = {} if epochs is None else {"epochs": epochs}
+        return {**from_file, **changes, **replaced}
     return from_file.with_changes(changes)
 
 
