@@ -34,6 +34,7 @@ __all__ = [
     "export_graph",
     "import_package",
     "in_order",
+    "quiet_exporters",
     "save_program",
     "without_gradients",
 ]
@@ -135,7 +136,7 @@ class Onnx(Format):
             raise ExportError(f"an opset must be at most the installed onnx's newest, {newest}; got {self.opset}")
         program = export_graph(network, example, opened=opened)
         try:
-            with _quiet():
+            with quiet_exporters():
                 model = torch.onnx.export(
                     program,
                     dynamo=True,
@@ -201,7 +202,7 @@ class Pt2(Format):
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
-        with _quiet():
+        with quiet_exporters():
             module = torch.export.load(io.BytesIO(content)).module()
         return without_gradients(module)
 
@@ -238,7 +239,7 @@ def export_graph(network: nn.Module, example: Pytree, *, opened: Opened = "batch
     if opened == "size":
         dims |= {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}  # the exporter finds the smallest valid size
     try:
-        with _quiet():
+        with quiet_exporters():
             args, kwargs = arguments(example)
             shapes = _shapes_by_argument(network, args, kwargs, dims) if dims else None
             return torch.export.export(network, args, kwargs, dynamic_shapes=shapes)
@@ -258,7 +259,7 @@ def save_program(
         ExportError: inputs or outputs are of a class that an archive cannot hold, such as a namedtuple.
     """
     try:
-        with _quiet():
+        with quiet_exporters():
             torch.export.save(program, file, extra_files=dict(notes or {}))
     except NotImplementedError as error:
         raise ExportError(
@@ -373,7 +374,7 @@ def optimized_onnx(model: Any, notes: Mapping[str, str], opset: int | None = Non
     ir = import_package("onnx_ir")
     optimizer = import_package("onnxscript.optimizer")
     fusions = import_package("onnxscript.rewriter.onnx_fusions")
-    with _quiet():
+    with quiet_exporters():
         graph = ir.serde.deserialize_model(model)
         optimizer.optimize_ir(graph)
         fusions.fuse(graph)
@@ -436,7 +437,7 @@ def _plain_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_exporters() -> Iterator[None]:
     """Silence deprecation warnings from PyTorch's exporters and the log of ONNX's intermediate representation."""
     log = logging.getLogger("onnx_ir")
     level = log.level

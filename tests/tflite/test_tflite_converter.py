@@ -104,6 +104,29 @@ def test_files_give_what_the_network_gives():
         assert torch.allclose(micro, found, atol=4 * float(found.abs().max()) / 128)
 
 
+class Resized(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.conv, self.size = nn.Conv2d(1, 4, 3, padding=1), size
+
+    def forward(self, x):
+        return nn.functional.interpolate(self.conv(x), size=self.size)
+
+
+@slow
+@installed
+def test_nearest_resizing_takes_the_pixels_of_pytorch():
+    image = torch.randn(1, 1, 8, 8)
+    with Converter() as worker, torch.no_grad():
+        # Half, one and a half times, and a whole factor, which keeps TFLite's own operator.
+        for size, own in (((4, 4), False), ((12, 12), False), ((16, 16), True)):
+            network = Resized(size).eval()
+            content = worker.convert(network, image)
+            torch.testing.assert_close(LiteRtFile(content)(image), network(image), rtol=1e-4, atol=1e-5)
+            operators = LiteRtFile(content).interpreter._get_ops_details()
+            assert any(op["op_name"] == "RESIZE_NEAREST_NEIGHBOR" for op in operators) == own
+
+
 @slow
 @installed
 def test_int8_constants_are_inside_the_file():

@@ -20,10 +20,13 @@ from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import nn
+from torch._decomp import get_decompositions
+from torch.export import ExportedProgram
 
 from bcnet.errors import ExportError
-from bcnet.formats import export_graph, save_program
+from bcnet.formats import export_graph, quiet_exporters, save_program
 from bcnet.pytree import Pytree, arguments
 from bcnet.tflite import worker
 
@@ -31,6 +34,13 @@ PYTHON = "BCNET_LITERT_PYTHON"
 _ADVICE = (
     f"run `pip install 'bcnet[litert]'`, or install litert-torch in an environment of its own and give its Python in "
     f"{PYTHON}"
+)
+
+
+_NEAREST = (
+    torch.ops.aten.upsample_nearest1d.vec,
+    torch.ops.aten.upsample_nearest2d.vec,
+    torch.ops.aten.upsample_nearest3d.vec,
 )
 
 
@@ -72,7 +82,7 @@ class Converter:
         """
         with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
             place = Path(folder)
-            program = export_graph(network.eval(), inputs, opened="nothing")
+            program = _with_exact_resizing(export_graph(network.eval(), inputs, opened="nothing"))
             save_program(program, place / "network.pt2", network)
             request: dict[str, Any] = {"program": str(place / "network.pt2"), "out": str(place / "network.tflite")}
             if samples is not None:
@@ -166,7 +176,7 @@ class Converter:
         assert self._told is not None
         self._told.seek(0)
         lines = [line for line in self._told.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip() if lines else "without a word"
+        return lines[-1].strip() if lines else "no output"
 
 
 def convert(network: nn.Module, inputs: Pytree, samples: Pytree | None = None) -> bytes:
@@ -196,3 +206,18 @@ def _signature(inputs: Pytree) -> dict[str, Any]:
     args, kwargs = arguments(inputs)
     named = {f"args_{number}": tensor for number, tensor in enumerate(args)} | kwargs
     return {name: tensor.detach().cpu().numpy() for name, tensor in named.items()}
+
+
+def _with_exact_resizing(program: ExportedProgram) -> ExportedProgram:
+    """Return the graph with nearest resizing written as indexing, if TFLite's would take other pixels.
+
+    TFLite takes the pixel at the centre, which is PyTorch's only if all sizes grow by whole factors. Its own operator
+    is kept for those, since it is faster.
+    """
+    resizings = [node for node in program.graph.nodes if node.target in _NEAREST]
+    sizes = [(node.args[0].meta["val"].shape[2:], node.meta["val"].shape[2:]) for node in resizings]
+    if not any(new % old for before, after in sizes for old, new in zip(before, after, strict=True)):
+        return program
+    with quiet_exporters():
+        indexed: ExportedProgram = program.run_decompositions(get_decompositions(_NEAREST))
+    return indexed
