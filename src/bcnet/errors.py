@@ -67,3 +67,13 @@ class OpenBatchError(ExportError):
 def first_line(error: BaseException) -> str:
     """Return the type and the first line of an error."""
     return f"{type(error).__name__}: {next((line for line in str(error).splitlines() if line.strip()), '')}"
+
+
+def last_line(error: BaseException) -> str:
+    """Return the type and the last line of an error.
+
+    That of a `DataLoader`'s worker repeats the whole traceback and ends with the message.
+    """
+    kind = f"{type(error).__name__}: "
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return kind + (lines[-1].removeprefix(kind) if lines else "")

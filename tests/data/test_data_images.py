@@ -174,12 +174,15 @@ class Broken(Dataset):
         return Image.new("L", (8, 8)), index % 2
 
 
-@pytest.mark.parametrize("loaded", [False, True])
-def test_an_item_that_cannot_be_read_is_named(loaded):
-    source = DataLoader(Broken()) if loaded else Broken()
-    if loaded:
-        source.collate_fn = lambda pairs: tuple(zip(*pairs, strict=True))
-    with pytest.raises(DataError, match=r"image 3 of mine, train raised OSError: photo_3.png is truncated: fix"):
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        (Broken(), "image 3"),
+        (DataLoader(Broken(), 2, collate_fn=lambda pairs: list(zip(*pairs, strict=True))), "the batch from image 2 on"),
+    ],
+)
+def test_an_item_that_cannot_be_read_is_named(source, place):
+    with pytest.raises(DataError, match=f"{place} of mine, train raised OSError: photo_3.png is truncated: fix"):
         DataSet.from_datasets(source, source, name="mine")
 
 

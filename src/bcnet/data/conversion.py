@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bcnet.data.decoding import Bytes, Labelled, eight_bits, fit, stack
-from bcnet.errors import BCNetError, DataError, first_line
+from bcnet.errors import BCNetError, DataError, last_line
 
 IMAGE_COLUMNS = ("image", "img", "image.bytes", "pixel_values")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "targets")
@@ -80,7 +80,7 @@ def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labe
     labels: list[int] = []
 
     def images() -> Iterator[tuple[str, Image.Image]]:
-        for index, item in enumerate(_name_failures(_items(source), name)):
+        for index, item in enumerate(_name_failures(source, name)):
             place = f"{name}: image {index}"
             picture, label = _pair_of(item, place)
             labels.append(_label(label, place))
@@ -114,8 +114,9 @@ def _items(source: Iterable[Any]) -> Iterator[Any]:
     return iter(source)
 
 
-def _name_failures(items: Iterator[Any], name: str) -> Iterator[Any]:
+def _name_failures(source: Iterable[Any], name: str) -> Iterator[Any]:
     """Yield the items; an error of the user's own code names the image at which it was raised."""
+    items = _items(source)
     for index in count_up():
         try:
             item = next(items)
@@ -124,9 +125,10 @@ def _name_failures(items: Iterator[Any], name: str) -> Iterator[Any]:
         except BCNetError:
             raise
         except Exception as error:
+            place = f"the batch from image {index} on" if isinstance(source, DataLoader) else f"image {index}"
             raise DataError(
-                f"every image must be readable; image {index} of {name} raised {first_line(error)}: fix that item of "
-                "the data set and run the same command again"
+                f"every image must be readable; {place} of {name} raised {last_line(error)}: fix that item of the "
+                "data set and run the same command again"
             ) from error
         yield item
 

@@ -19,7 +19,7 @@ from bcnet.data.batches import Batch
 from bcnet.data.conversion import LABEL_COLUMNS, split_dict
 from bcnet.data.images import Normaliser
 from bcnet.data.splits import strata, stratified_mask
-from bcnet.errors import BCNetError, DataError
+from bcnet.errors import BCNetError, DataError, last_line
 from bcnet.pytree import Pytree, by_name, channels_last, concat_batches, contiguous, count, slice_batch, tensors
 
 _SEEDS = 2**62
@@ -325,12 +325,9 @@ def _name_failures(batches: Iterator[Any], part: str) -> Iterator[Any]:
         except BCNetError:
             raise
         except Exception as error:
-            kind = f"{type(error).__name__}: "
-            # A worker's error repeats the whole traceback and ends with the message.
-            reason = next(reversed([line for line in str(error).splitlines() if line.strip()]), "").removeprefix(kind)
             raise DataError(
-                f"the {part} loader failed at batch {number} (from 0): {kind}{reason}: fix that item of the data set "
-                "and run the same command again"
+                f"the {part} loader failed at batch {number} (from 0): {last_line(error)}: fix that item of the data "
+                "set and run the same command again"
             ) from error
         yield batch
 
