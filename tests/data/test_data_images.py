@@ -178,11 +178,14 @@ class Broken(Dataset):
     ("source", "place"),
     [
         (Broken(), "image 3"),
-        (DataLoader(Broken(), 2, collate_fn=lambda pairs: list(zip(*pairs, strict=True))), "the batch from image 2 on"),
+        (
+            DataLoader(Broken(), 2, collate_fn=lambda pairs: list(zip(*pairs, strict=True))),
+            "the batch that begins with image 2",
+        ),
     ],
 )
 def test_an_item_that_cannot_be_read_is_named(source, place):
-    with pytest.raises(DataError, match=f"{place} of mine, train raised OSError: photo_3.png is truncated: fix"):
+    with pytest.raises(DataError, match=f"mine, train failed at {place}: OSError: photo_3.png is truncated: fix"):
         DataSet.from_datasets(source, source, name="mine")
 
 

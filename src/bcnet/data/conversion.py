@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import count as count_up
 from typing import Any
 
@@ -79,8 +79,15 @@ def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labe
     """
     labels: list[int] = []
 
+    def failure(index: int, reason: str) -> str:
+        place = f"the batch that begins with image {index}" if isinstance(source, DataLoader) else f"image {index}"
+        return (
+            f"every image must be readable; {name} failed at {place}: {reason}: fix that item of the data set and run "
+            "the same command again"
+        )
+
     def images() -> Iterator[tuple[str, Image.Image]]:
-        for index, item in enumerate(_name_failures(source, name)):
+        for index, item in enumerate(name_failures(_items(source), failure)):
             place = f"{name}: image {index}"
             picture, label = _pair_of(item, place)
             labels.append(_label(label, place))
@@ -114,10 +121,12 @@ def _items(source: Iterable[Any]) -> Iterator[Any]:
     return iter(source)
 
 
-def _name_failures(source: Iterable[Any], name: str) -> Iterator[Any]:
-    """Yield the items; an error of the user's own code names the image at which it was raised."""
-    items = _items(source)
-    for index in count_up():
+def name_failures(items: Iterator[Any], message: Callable[[int, str], str]) -> Iterator[Any]:
+    """Yield the items; errors of the user's own code become a DataError.
+
+    `message` makes its text from the item's number, from 0, and the error in a line.
+    """
+    for number in count_up():
         try:
             item = next(items)
         except StopIteration:
@@ -125,11 +134,7 @@ def _name_failures(source: Iterable[Any], name: str) -> Iterator[Any]:
         except BCNetError:
             raise
         except Exception as error:
-            place = f"the batch from image {index} on" if isinstance(source, DataLoader) else f"image {index}"
-            raise DataError(
-                f"every image must be readable; {place} of {name} raised {last_line(error)}: fix that item of the "
-                "data set and run the same command again"
-            ) from error
+            raise DataError(message(number, last_line(error))) from error
         yield item
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count as count_up
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -16,10 +15,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 
 from bcnet.data.batches import Batch
-from bcnet.data.conversion import LABEL_COLUMNS, split_dict
+from bcnet.data.conversion import LABEL_COLUMNS, name_failures, split_dict
 from bcnet.data.images import Normaliser
 from bcnet.data.splits import strata, stratified_mask
-from bcnet.errors import BCNetError, DataError, last_line
+from bcnet.errors import DataError
 from bcnet.pytree import Pytree, by_name, channels_last, concat_batches, contiguous, count, slice_batch, tensors
 
 _SEEDS = 2**62
@@ -313,23 +312,13 @@ def _read(loader: Any, part: str) -> Iterator[Any]:
     Raises:
         DataError: the loader raised any error.
     """
-    return _name_failures(iter(loader), part)
-
-
-def _name_failures(batches: Iterator[Any], part: str) -> Iterator[Any]:
-    for number in count_up():
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        except BCNetError:
-            raise
-        except Exception as error:
-            raise DataError(
-                f"the {part} loader failed at batch {number} (from 0): {last_line(error)}: fix that item of the data "
-                "set and run the same command again"
-            ) from error
-        yield batch
+    return name_failures(
+        iter(loader),
+        lambda number, reason: (
+            f"the {part} loader failed at batch {number} (from 0): {reason}: fix that item of the data set and run the "
+            "same command again"
+        ),
+    )
 
 
 def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:

@@ -82,7 +82,7 @@ def _for_mnn(content: bytes, name: str) -> bytes:
     """
     onnx = _import("onnx")
     model = onnx.load_model_from_string(content)
-    # MNN computes it wrongly for negative indices, which the exporter writes for x[:, -1] = 0.
+    # MNN computes this operator wrongly for negative indices, which the exporter writes for x[:, -1] = 0.
     if any(node.op_type == "ScatterElements" for node in model.graph.node):
         raise ExportError(
             f"MNN computes assignments to parts of a tensor (x[:, 0] = ...) wrongly, as {name} uses them: take another "

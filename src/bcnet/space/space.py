@@ -77,8 +77,8 @@ class WidthSpace:
 
         Args:
             model: any network that `torch.export` can export.
-            example_input: the input of its `forward`: a tensor, a tuple of all positional arguments, each any nest of
-                tensors, or a dict of keyword arguments.
+            example_input: the input of its `forward`: a tensor, a tuple of all positional arguments, each any pytree
+                of tensors, or a dict of keyword arguments.
             example_kwargs: keyword arguments, likewise.
             num_choices: `K` of the choices `floor(l * k / K)`, k = 1..K.
             min_ratio: smallest width of every group, as a share of its full width.
