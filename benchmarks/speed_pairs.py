@@ -1,6 +1,6 @@
 """Pairs: a training step whose complementary paths share a pass, against the same step by slices.
 
-These figures are what `bcnet.supernet.pairs.worthwhile` goes by. Both ways take steps on widths drawn anew in every
+These figures are what `bcnet.supernet.pairs.are_worthwhile` goes by. Both ways take steps on widths drawn anew in every
 round, after steps on others that meet the shapes which recur.
 """
 

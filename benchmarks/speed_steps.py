@@ -23,7 +23,7 @@ from torch import nn
 
 from bcnet.machine.timing import prepare_nothing
 from bcnet.supernet import build
-from bcnet.supernet.pairs import worthwhile
+from bcnet.supernet.pairs import are_worthwhile
 from bcnet.train import Complementary, NetworkLearner
 from bcnet.train.step import Term
 from benchmarks.speed_masked import MaskedTrainee, Way
@@ -54,7 +54,7 @@ def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     yield turns.figure(f"fastest full-width step ({best})", FASTEST)
     for way in WAYS:
         yield turns.ratio(f"step of masked {way} / step", way, OURS)
-    if worthwhile(work.space, work.batch):
+    if are_worthwhile(work.space, work.batch):
         yield from figures_of_pairs(work, turns)
 
 

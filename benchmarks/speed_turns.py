@@ -84,4 +84,4 @@ def clock(device: str = "cpu") -> timing.Clock:
 
 def now(device: str = "cpu") -> float:
     """Seconds of that clock."""
-    return timing.now(device, clock(device))
+    return timing.read_clock(device, clock(device))

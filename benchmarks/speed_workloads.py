@@ -16,7 +16,7 @@ from bcnet.machine.memory import largest_activation
 from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet
-from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
+from bcnet.supernet.pairs import Pairs, UnpairableError, are_worthwhile
 from bcnet.train import Complementary, Recipe, SupernetLearner
 from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
@@ -95,7 +95,7 @@ class Workload:
         """The supernet, its paths in pairs or not, or as a run trains it: in pairs where that is the faster way."""
         supernet = Supernet(self.fresh(variant), self.space)
         together = None
-        if worthwhile(self.space, self.batch) if pairs is None else pairs:
+        if are_worthwhile(self.space, self.batch) if pairs is None else pairs:
             try:
                 together = Pairs.verify(supernet.network, self.space, self.images[:2])
             except UnpairableError:

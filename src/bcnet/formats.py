@@ -338,7 +338,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         error = cause
 
 
-def _why(causes: Sequence[str]) -> str:
+def _explain(causes: Sequence[str]) -> str:
     return next((f" ({found[1].strip()})" for found in map(_REASON.search, causes) if found), "")
 
 
@@ -348,7 +348,7 @@ def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
     operator = next((found[1] for found in map(_OPERATOR.search, causes) if found), "")
     if operator:
         return ExportError(
-            f"{what} has no form for {operator} as {type(network).__name__} uses it{_why(causes)}: take --format "
+            f"{what} has no form for {operator} as {type(network).__name__} uses it{_explain(causes)}: take --format "
             "safetensors, which holds no graph, or compute it by other operators in forward()"
         )
     if "Constraints violated" in text:

@@ -31,7 +31,7 @@ def tensors(tree: Pytree) -> list[Tensor]:
     return list(by_name(tree).values())
 
 
-def like(tree: Pytree, found: Sequence[Any]) -> Any:
+def rebuild(tree: Pytree, found: Sequence[Any]) -> Any:
     """Return `found`, one value for each tensor of `tree`, in the structure of `tree`."""
     if isinstance(tree, Tensor):
         return found[0]
@@ -49,7 +49,7 @@ def from_named(parts: Mapping[str, Any]) -> Any:
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: Some) -> Some:
     """Return the tree with `function` applied to every tensor."""
-    replaced: Some = like(tree, [function(tensor) for tensor in tensors(tree)])
+    replaced: Some = rebuild(tree, [function(tensor) for tensor in tensors(tree)])
     return replaced
 
 
@@ -76,7 +76,7 @@ def slice_batch(tree: Some, index: Tensor | slice | int) -> Some:
 def concat_batches(trees: Sequence[Some]) -> Some:
     """Concatenate batches of the same structure."""
     parts = [tensors(tree) for tree in trees]
-    whole: Some = like(trees[0], [torch.cat(column) for column in zip(*parts, strict=True)])
+    whole: Some = rebuild(trees[0], [torch.cat(column) for column in zip(*parts, strict=True)])
     return whole
 
 

@@ -70,7 +70,7 @@ def uniform_draws(errors: Errors, space: WidthSpace, budget: Budget, seed: int) 
     """The best of 2,000 uniform draws under the budget (drawn near it where fewer than that hold it)."""
     problem = Problem.of(space, budget)
     rng = np.random.default_rng(seed)
-    indices = problem.uniform(2000, rng)
+    indices = problem.draw_uniform(2000, rng)
     indices = indices[problem.feasible(indices)]
     if len(indices) == 0:
         indices = problem.near_budget(2000, rng)

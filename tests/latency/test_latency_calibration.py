@@ -158,7 +158,7 @@ def test_the_form_without_large_errors_is_chosen_among_equal_medians(monkeypatch
     waiting = iter(errors.values())
     features = forms(space)["macs"]
     monkeypatch.setattr(fitting, "forms", lambda _: dict.fromkeys(errors, features))
-    monkeypatch.setattr(fitting, "_unseen", lambda *_: next(waiting))
+    monkeypatch.setattr(fitting, "_held_out_errors", lambda *_: next(waiting))
     model = fit_model(space, times_of(space, 24), "here")
     assert model.form == "steady"
     assert model.error == pytest.approx(0.02), "what is told is the median"
@@ -247,7 +247,7 @@ def test_networks_near_the_limit_are_measured_last_and_once(monkeypatch, space):
 
 def test_the_margin_is_of_the_networks_near_the_limit(monkeypatch, space):
     errors = np.concatenate([np.full(24, 0.3), np.full(12, 0.04)])
-    monkeypatch.setattr(fitting, "_unseen", lambda *_: errors)
+    monkeypatch.setattr(fitting, "_held_out_errors", lambda *_: errors)
     assert fit_model(space, times_of(space, 36), "here", near=12).margin == pytest.approx(0.04)
     assert fit_model(space, times_of(space, 36), "here").margin == pytest.approx(0.3)
 

@@ -115,7 +115,7 @@ def test_a_containers_limit_counts(tmp_path):
 def test_free_memory_is_the_least_that_is_known(monkeypatch):
     device = torch.device("cpu")
     for available, in_group, expected in ((5, 3, 3), (5, None, 5), (None, None, None)):
-        monkeypatch.setattr(memory, "_available", lambda available=available: available)
+        monkeypatch.setattr(memory, "_available_bytes", lambda available=available: available)
         monkeypatch.setattr(memory, "_left_in_group", lambda in_group=in_group: in_group)
         assert memory.free_bytes(device) == expected
 

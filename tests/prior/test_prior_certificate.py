@@ -204,7 +204,7 @@ def softened(seed, temperature):
     costs = expected_costs(space, space.feasible(Budget(macs=feasible_ratio(space, rng))))
     smoothed = Smoothed(tuple(errors), costs, np.ones(len(costs)))
     narrow = tuple(np.eye(len(e))[0] for e in errors)
-    free = smoothed.at(temperature, narrow)
+    free = smoothed.rows_at(temperature, narrow)
     even = tuple(np.exp(-e / temperature) / np.exp(-e / temperature).sum() for e in errors)
     return smoothed.load(free), smoothed.load(even) > 1 and free is not narrow
 

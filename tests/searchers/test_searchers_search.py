@@ -40,7 +40,7 @@ def test_going_outward_meets_every_feasible_candidate_once(seed):
     rng = np.random.default_rng(seed)
     space = toy_space(3, choices=4)
     problem = Problem.of(space, Budget(macs=float(rng.uniform(0.1, 1.0))))
-    met = list(problem.outward())
+    met = list(problem.from_narrowest())
     everything = np.stack(np.meshgrid(*(np.arange(4),) * 3), axis=-1).reshape(-1, 3)
     assert sorted(met) == sorted(problem.widths(everything[problem.feasible(everything)]))
 

@@ -33,7 +33,7 @@ def dimensions(draw: st.DrawFn, size: int) -> list[tuple[int, int]]:
 @given(st.integers(1, 24).flatmap(lambda n: st.lists(dimensions(n), min_size=2, max_size=4)))
 def test_unified_dimensions_hold_the_same_atoms_everywhere(shapes: list[list[tuple[int, int]]]) -> None:
     symbols = Symbols()
-    dims = [tuple(symbols.fresh(atoms)[0]._replace(repeat=repeat) for atoms, repeat in pieces) for pieces in shapes]
+    dims = [tuple(symbols.new_dim(atoms)[0]._replace(repeat=repeat) for atoms, repeat in pieces) for pieces in shapes]
     for dim in dims[1:]:
         symbols.unify(dims[0], dim, WHY)
     first = _atoms(symbols, dims[0])
@@ -45,7 +45,7 @@ def test_unified_dimensions_hold_the_same_atoms_everywhere(shapes: list[list[tup
 
 def test_aligned_dimensions_stay_free() -> None:
     symbols = Symbols()
-    a, b = symbols.fresh(6), symbols.fresh(6)
+    a, b = symbols.new_dim(6), symbols.new_dim(6)
     symbols.unify(a, b, WHY)
     assert symbols.resolve(a) == symbols.resolve(b)
     assert symbols.reason(symbols.resolve(a)[0].variable) is None
@@ -53,14 +53,14 @@ def test_aligned_dimensions_stay_free() -> None:
 
 def test_a_seam_cuts_the_other_side() -> None:
     symbols = Symbols()
-    left, right, both = symbols.fresh(4), symbols.fresh(6), symbols.fresh(10)
+    left, right, both = symbols.new_dim(4), symbols.new_dim(6), symbols.new_dim(10)
     symbols.unify(left + right, both, WHY)
     assert [p.atoms for p in symbols.resolve(both)] == [4, 6]
 
 
 def test_runs_of_elements_make_the_other_side_coarser() -> None:
     symbols = Symbols()
-    grouped, plain = (symbols.fresh(4)[0]._replace(repeat=3),), symbols.fresh(12)
+    grouped, plain = (symbols.new_dim(4)[0]._replace(repeat=3),), symbols.new_dim(12)
     symbols.unify(plain, grouped, WHY)
     assert symbols.resolve(plain) == symbols.resolve(grouped)
     assert (symbols.resolve(plain)[0].atoms, symbols.resolve(plain)[0].repeat) == (4, 3)
@@ -68,14 +68,14 @@ def test_runs_of_elements_make_the_other_side_coarser() -> None:
 
 def test_what_meets_itself_shifted_is_fixed() -> None:
     symbols = Symbols()
-    a = symbols.fresh(4)
+    a = symbols.new_dim(4)
     symbols.unify(a, (Piece(a[0].variable, 2, 2),), WHY)
     assert symbols.reason(symbols.resolve(a)[0].variable) == WHY
 
 
 def test_a_dimension_is_cut_into_thousands_of_parts() -> None:
     symbols = Symbols()
-    (channels,) = symbols.fresh(6000)
+    (channels,) = symbols.new_dim(6000)
     parts = symbols.split((channels, channels), [3] * 4000, WHY)
     assert [sum(piece.size for piece in part) for part in parts] == [3] * 4000
     assert parts[:2000] == parts[2000:]
@@ -84,7 +84,7 @@ def test_a_dimension_is_cut_into_thousands_of_parts() -> None:
 
 def test_fixing_reaches_everything_tied_before_and_after() -> None:
     symbols = Symbols()
-    a, b, c = symbols.fresh(5), symbols.fresh(5), symbols.fresh(5)
+    a, b, c = symbols.new_dim(5), symbols.new_dim(5), symbols.new_dim(5)
     symbols.unify(a, b, WHY)
     symbols.fix(b, WHY)
     symbols.unify(c, a, WHY)

@@ -8,7 +8,7 @@ from tiny_job import Notes, TinyNetwork, tiny_search
 import bcnet
 from bcnet.searchers import Candidate, Rescored
 from bcnet.space import Cost, WidthSpace
-from bcnet.stages.finalists import apart, best_again, finalists, heuristics_next, no_worse, pooled_choice
+from bcnet.stages.finalists import best_again, choose_apart, finalists, heuristics_next, no_worse, pooled_choice
 
 
 def candidate(name: int, score: float, macs: int) -> Candidate:
@@ -83,7 +83,7 @@ def test_finalists_apart_are_the_best_of_all_that_are_near(space, data, distance
         return float(np.mean(np.abs(np.array(a.widths) / space.full - np.array(b.widths) / space.full)))
 
     best = finalists(candidates, len(candidates))
-    kept = apart(best, len(candidates), space, distance)
+    kept = choose_apart(best, len(candidates), space, distance)
     assert kept[0] == finalists(candidates, 1)[0]
     assert kept == finalists(kept, len(kept)), "best first"
     for i, candidate in enumerate(kept):
@@ -93,7 +93,7 @@ def test_finalists_apart_are_the_best_of_all_that_are_near(space, data, distance
             near = [k for k in kept if between(candidate, k) < distance + 1e-12]
             assert any(k.score >= candidate.score for k in near), "left out for one that is as good"
     for count in range(4):
-        assert apart(best, count, space, distance) == kept[:count]
+        assert choose_apart(best, count, space, distance) == kept[:count]
 
 
 def test_widths_that_need_no_search_are_looked_at_next_after_the_best():

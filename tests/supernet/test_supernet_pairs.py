@@ -13,7 +13,7 @@ from torch import nn
 
 from bcnet.space import Side, WidthSpace
 from bcnet.supernet import Supernet
-from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
+from bcnet.supernet.pairs import Pairs, UnpairableError, are_worthwhile
 
 COUPLED = {"ChannelsLast", "Attention", "ChannelConvolution", "Shuffles"}  # channels meet in their forward
 LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in PAPER if name != "resnet20"]
@@ -133,4 +133,4 @@ def test_a_pair_is_two_paths_that_are_complements() -> None:
 def test_networks_are_paired_where_that_is_less_than_new_shapes_in_every_layer(
     name: str, batch: int, paired: bool
 ) -> None:
-    assert worthwhile(paper_network(name)[1], batch) == paired
+    assert are_worthwhile(paper_network(name)[1], batch) == paired

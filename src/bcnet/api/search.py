@@ -28,7 +28,7 @@ from bcnet.run.settings import RunOptions, SpaceSettings, make_section
 from bcnet.run.workload import DataLike, ModelLike
 from bcnet.space import Budget
 from bcnet.stages.base import Stage
-from bcnet.stages.reuse import others
+from bcnet.stages.reuse import other_runs
 from bcnet.stages.running import check_seconds, run_stages
 from bcnet.tasks import Loss, Task
 from bcnet.train import CHECKPOINT_SECONDS
@@ -153,7 +153,7 @@ def search(
             reporter=Together(*([reporter] if reporter is not None else []), *console),
             checkpoint_seconds=checkpoint_seconds,
             until=stages_until(settings, until),
-            take_from=others([reuse] if isinstance(reuse, (str, os.PathLike)) else reuse, path),
+            take_from=other_runs([reuse] if isinstance(reuse, (str, os.PathLike)) else reuse, path),
             own=stages,
         )
     outcome = finish(outcome, model, workload.space) if until is None else report_outcome(outcome)

@@ -86,14 +86,14 @@ def _methods() -> str:
         page += [f"## {name}", f"In Python `bcnet.{kind.__name__}`. {inspect.getdoc(kind)}"]
         lines = [
             f"- `{key}`: {' '.join((field.description or '').split())}"
-            + ("" if field.is_required() else f" [{_usual(field.get_default(call_default_factory=True))}]")
+            + ("" if field.is_required() else f" [{_default_text(field.get_default(call_default_factory=True))}]")
             for key, field in kind.model_fields.items()
         ]
         page.append("\n".join(lines) or "It has no fields.")
     return "\n\n".join(page) + "\n"
 
 
-def _usual(default: object) -> str:
+def _default_text(default: object) -> str:
     return "left open" if default is None or default == {} else str(default)
 
 

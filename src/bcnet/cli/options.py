@@ -187,7 +187,7 @@ def space_options(
         {
             "num_choices": num_choices,
             "min_ratio": min_ratio,
-            "min_width": _smallest(min_width),
+            "min_width": _parse_smallest(min_width),
             "multiple_of": multiple,
             "ignore": ignore,
             "only": only,
@@ -196,7 +196,7 @@ def space_options(
     )
 
 
-def _smallest(texts: list[str] | None) -> int | dict[str, int] | None:
+def _parse_smallest(texts: list[str] | None) -> int | dict[str, int] | None:
     """Parse smallest widths, `16` or `PATTERN=16`; None if not given."""
     if not texts:
         return None

@@ -71,12 +71,12 @@ def _in_words(recipe: Recipe) -> str:
             f"{recipe.epochs} epochs",
             f"batch {recipe.batch_size}",
             f"weight decay {recipe.weight_decay:g}",
-            *_besides(recipe),
+            *_other_facts(recipe),
         )
     )
 
 
-def _besides(recipe: Recipe) -> list[str]:
+def _other_facts(recipe: Recipe) -> list[str]:
     facts = {
         f"warm-up {recipe.warmup_epochs:g}": recipe.warmup_epochs,
         f"smoothing {recipe.label_smoothing:g}": recipe.label_smoothing,

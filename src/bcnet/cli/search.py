@@ -251,6 +251,6 @@ def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:
     table = Table(title="Settings")
     table.add_column("setting")
     table.add_column("value")
-    for key, value in found.settings.flat().items():
+    for key, value in found.settings.flatten().items():
         table.add_row(escape(key), escape(str(value)))
     console.print(table)

@@ -27,11 +27,11 @@ def show_result(console: Console, result: RunResult, folder: str) -> None:
     from bcnet.run.score import measured_text
 
     metric = result.headline
-    table = Table(title=plain(result.title))
+    table = Table(title=plain_text(result.title))
     table.add_column("network")
     others = {measure.name: measure for measure in map(measure_called, result.budget.others)}
     for heading in ("MACs", "ratio", "parameters", *others, metric.column):
-        table.add_column(plain(heading), justify="right")
+        table.add_column(plain_text(heading), justify="right")
     for name, figures in result.networks.items():
         table.add_row(
             NETWORKS[name],
@@ -82,7 +82,7 @@ def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
     for heading in ("group", "original", "found"):
         table.add_column(heading, justify="left" if heading == "group" else "right")
     for group, width in zip(space.groups, outcome.widths, strict=True):
-        table.add_row(plain(group.name), str(group.max_width), str(width))
+        table.add_row(plain_text(group.name), str(group.max_width), str(width))
     console.print(table)
     cost = space.cost(outcome.widths)
     text = f"{cost.macs:,} MACs ({cost.macs / space.reference.macs:.3f} of the original), {cost.params:,} parameters."
@@ -98,7 +98,7 @@ def model_option(model: str) -> str:
     return f" --model {model}" if imports_code(model) else ""
 
 
-def plain(text: str) -> Text:
+def plain_text(text: str) -> Text:
     """Return text without markup and control characters, since names come from untrusted files and models."""
     return Text(printable(text))
 
@@ -112,7 +112,7 @@ def _widths_table(result: RunResult) -> Table:
     for group in result.groups:
         kept = round(_BAR * group.searched / group.max_width)
         bar = f"[blue]{'█' * kept}[/blue][bright_black]{'░' * (_BAR - kept)}[/bright_black]"
-        table.add_row(plain(group.name), str(group.max_width), str(group.uniform), str(group.searched), bar)
+        table.add_row(plain_text(group.name), str(group.max_width), str(group.uniform), str(group.searched), bar)
     return table
 
 
@@ -120,17 +120,17 @@ def show_space(
     console: Console, space: WidthSpace, name: str, widths: Widths | None, latency: Latency | None = None
 ) -> None:
     """Show groups, choices, costs, pinned dimensions and reasons; with a latency model also predictions."""
-    table = Table(title=plain(f"{name}: {len(space.groups)} width groups"))
+    table = Table(title=plain_text(f"{name}: {len(space.groups)} width groups"))
     for heading, justify in (("group", "left"), ("width", "right"), ("unit", "right"), ("choices", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     if widths is not None:
         table.add_column("chosen", justify="right")
     for index, group in enumerate(space.groups):
         chosen = [] if widths is None else [str(widths[index])]
-        table.add_row(plain(group.name), str(group.max_width), str(group.unit), _abridge(group.choices), *chosen)
+        table.add_row(plain_text(group.name), str(group.max_width), str(group.unit), _abridge(group.choices), *chosen)
     console.print(table)
     for line in _ties(space):
-        console.print(plain(line), soft_wrap=True)
+        console.print(plain_text(line), soft_wrap=True)
     if space.fixed:
         console.print(_fixed_table(space))
     console.print(_costs_table(space, widths))
@@ -171,7 +171,7 @@ def _fixed_table(space: WidthSpace) -> Table:
     for fixed in space.fixed:
         where = " ".join(part for part in (fixed.operator, fixed.where) if part)
         why = f"{fixed.reason}; {fixed.remedy}" if fixed.remedy else fixed.reason
-        table.add_row(plain(fixed.name), str(fixed.dim), str(fixed.size), plain(why), plain(where))
+        table.add_row(plain_text(fixed.name), str(fixed.dim), str(fixed.size), plain_text(why), plain_text(where))
     return table
 
 

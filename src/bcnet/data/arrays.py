@@ -57,7 +57,7 @@ def load_arrays(path: Path, image_size: int | None) -> DataSet:
     counts = {split: len(flat[part]) for part, (split, _) in found.items()}
     parts = {}
     for part, (_, (images, _)) in found.items():
-        pairs = zip(_readable(images, places[part]), numbers[part].tolist(), strict=True)
+        pairs = zip(_as_images(images, places[part]), numbers[part].tolist(), strict=True)
         parts[part] = read_items(pairs, places[part], image_size)
     return data_set(
         parts,
@@ -88,7 +88,7 @@ def _splits_of(names: list[str], place: str) -> tuple[dict[str, tuple[str, str]]
     return whole, [*unread, *(name for split, of in found.items() if split not in whole for name in of.values())]
 
 
-def _readable(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | torch.Tensor:
+def _as_images(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | torch.Tensor:
     """Return bytes `(n, H, W)` or `(n, H, W, C)`, or float tensors `(n, C, H, W)`."""
     axis = channel_axis(images.shape)
     if images.ndim != 3 and (axis is None or images.shape[axis] not in _CHANNELS):

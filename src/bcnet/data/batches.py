@@ -27,7 +27,7 @@ Pixels = tuple[torch.Tensor, torch.Tensor]  # images and labels
 Part = Callable[[int], slice]  # maps a number of images to the requested part
 
 
-def _all(count: int) -> slice:
+def _whole_range(count: int) -> slice:
     return slice(0, count)
 
 
@@ -46,7 +46,7 @@ class TrainingBatches:
     batch_size: int
     normaliser: Normaliser
     augmentation: Augmentation | ResizedCrop
-    part: Part = _all
+    part: Part = _whole_range
     device: torch.device | str | None = None
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class TrainingBatches:
         whole = self.batch_size
         # When images are decoded, each draws on its own, from its index among all.
         crop = self.augmentation if in_files and isinstance(self.augmentation, ResizedCrop) else None
-        for pixels, labels in _raw(self.images, list(chunks), self.device, crop, generator):
+        for pixels, labels in _raw_batches(self.images, list(chunks), self.device, crop, generator):
             if crop is None:
                 pixels = self.augmentation(pixels, generator, first=first, whole=whole)
             yield self.normaliser(pixels), labels
@@ -93,7 +93,7 @@ def fixed_batches(
     _check_batch_size(batch_size, len(images))
     order = move(_permutation(len(images), torch.Generator().manual_seed(seed)), images.labels.device)
     whole = order[: len(images) // batch_size * batch_size].view(-1, batch_size)
-    return [(normaliser(pixels), labels) for pixels, labels in _raw(images, list(whole), device)]
+    return [(normaliser(pixels), labels) for pixels, labels in _raw_batches(images, list(whole), device)]
 
 
 def all_batches(
@@ -108,10 +108,10 @@ def all_batches(
     """
     _check_batch_size(min(batch_size, len(images)), len(images))
     parts = torch.arange(len(images), device=images.labels.device).split(batch_size)  # type: ignore[no-untyped-call]
-    return ((normaliser(pixels), labels) for pixels, labels in _raw(images, parts, device))
+    return ((normaliser(pixels), labels) for pixels, labels in _raw_batches(images, parts, device))
 
 
-def _raw(
+def _raw_batches(
     images: Images,
     chunks: Sequence[torch.Tensor],
     device: torch.device | str | None,

@@ -40,7 +40,7 @@ def given_data(data: Any, image_size: int | None) -> DataSet | Loaders:
         if all(map(is_table, parts.values())):
             return load_tables(parts, image_size)
         names, parts = _number_words(parts)
-        found = _take([*parts.values()], image_size, names)
+        found = _join_parts([*parts.values()], image_size, names)
     if image_size is not None and found.image_shape[1:] != (image_size, image_size):
         raise DataError(
             f"image_size is for raw images, which are resized here; got {image_size} with inputs of "
@@ -88,10 +88,12 @@ def _number_words(parts: dict[str, Any]) -> tuple[Sequence[str] | None, dict[str
     return names, {name: (part[0], labels) for name, part, labels in numbered}
 
 
-def _take(parts: Sequence[Any], image_size: int | None, class_names: Sequence[str] | None = None) -> DataSet | Loaders:
+def _join_parts(
+    parts: Sequence[Any], image_size: int | None, class_names: Sequence[str] | None = None
+) -> DataSet | Loaders:
     if len(parts) == 1:
         train, test, note = hold_out_items(parts[0])
-        found = _take((train, test), image_size, class_names)
+        found = _join_parts((train, test), image_size, class_names)
         return dataclasses.replace(found, notes=(note, *found.notes))
     if any(isinstance(part, DataLoader) for part in parts):
         if len(parts) == 2 and isinstance(parts[0], DataLoader):

@@ -140,7 +140,7 @@ def hold_out_items(data: Any) -> tuple[Any, Any, str]:
         )
     _check_items(items, "given", with_pictures=own is None and are_images(items))
     mask = _held_out(labels_behind(items), len(items))
-    kept, held = (_some(items, chosen.nonzero().flatten().tolist()) for chosen in (~mask, mask))
+    kept, held = (_select_items(items, chosen.nonzero().flatten().tolist()) for chosen in (~mask, mask))
     share = f"{len(held):,} of {len(mask):,}"
     note = f"There are no test data: a fixed fifth of the items is held out for the test, {share}."
     if own is None:
@@ -149,7 +149,7 @@ def hold_out_items(data: Any) -> tuple[Any, Any, str]:
     return _training_loader(kept, _READ_BATCH, own), test, note
 
 
-def _some(data: Any, chosen: list[int]) -> Any:
+def _select_items(data: Any, chosen: list[int]) -> Any:
     """Return the chosen items of a data set; tensors in memory stay tensors."""
     if isinstance(data, TensorDataset):
         return TensorDataset(*(tensor[chosen] for tensor in data.tensors))

@@ -86,7 +86,7 @@ class Loaders:
             DataError: batches of another form, or a first batch that differs when read again.
         """
         batches = [
-            _finite(self._check(batch, "validation"), "validation", number)
+            _check_finite(self._check(batch, "validation"), "validation", number)
             for number, batch in enumerate(_in_order(self.validation, "validation"))
         ]
         if not batches:
@@ -97,7 +97,7 @@ class Loaders:
                     "a validation loader must give images of one shape, and targets of one; got "
                     f"{' and '.join(sorted(shapes))}: crop, resize or pad them"
                 )
-        if not _equal(batches[0], self._check(next(_in_order(self.validation, "validation")), "validation")):
+        if not _are_equal(batches[0], self._check(next(_in_order(self.validation, "validation")), "validation")):
             raise DataError(
                 "a validation loader must give the same images every time; got others on a second reading: give it "
                 "shuffle=False, and a data set that does not augment, or give items for validation beside those that do"
@@ -170,7 +170,7 @@ class Loaders:
             DataError: batches of another form.
         """
         return (
-            _finite(self._check(batch, "test"), "test", number)
+            _check_finite(self._check(batch, "test"), "test", number)
             for number, batch in enumerate(_in_order(self.test, "test"))
         )
 
@@ -198,7 +198,7 @@ class LoaderBatches:
         """
         seeds = [int(torch.randint(_SEEDS, (), generator=generator)) for _ in range(len(self) + 1)]
         with seed_globally(seeds[0]):
-            self._start(seeds[0])
+            self._seed_order(seeds[0])
             batches = _read(self.loader, "training")
         for seed in seeds[1:]:
             with seed_globally(seed):
@@ -214,7 +214,7 @@ class LoaderBatches:
         """Return inputs in the memory format of the batches."""
         return channels_last(x) if self.channels_last else contiguous(x)
 
-    def _start(self, seed: int) -> None:
+    def _seed_order(self, seed: int) -> None:
         sampler = getattr(self.loader, "sampler", None)
         for owner in (self.loader, sampler):
             own = getattr(owner, "generator", None)
@@ -352,7 +352,7 @@ def _pair_of(batch: Mapping[str, Any], rule: str) -> tuple[Any, Any]:
     return inputs, targets[0]
 
 
-def _finite(batch: Batch, part: str, number: int) -> Batch:
+def _check_finite(batch: Batch, part: str, number: int) -> Batch:
     """Return the batch if its inputs are finite.
 
     Raises:
@@ -399,6 +399,6 @@ def _shapes(tree: Pytree) -> str:
     return ", ".join(f"{name.lstrip('.')} {tuple(t.shape[1:])}".strip() for name, t in by_name(tree).items())
 
 
-def _equal(a: Batch, b: Batch) -> bool:
+def _are_equal(a: Batch, b: Batch) -> bool:
     mine, theirs = ([*tensors(x), *tensors(y)] for x, y in (a, b))
     return all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))

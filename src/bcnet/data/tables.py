@@ -354,7 +354,7 @@ def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Pa
     for index, value in enumerate(values, start):
         content = value
         if isinstance(value, Mapping):
-            content = value.get("bytes") or _inside(value.get("path"), roots)
+            content = value.get("bytes") or _file_inside(value.get("path"), roots)
         if not isinstance(content, (bytes, Path)):
             path = value.get("path") if isinstance(value, Mapping) else None
             got = f"only {path!r}" if path else type(content).__name__
@@ -366,7 +366,7 @@ def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Pa
     return images
 
 
-def _inside(path: Any, roots: Sequence[Path]) -> Path | None:
+def _file_inside(path: Any, roots: Sequence[Path]) -> Path | None:
     """Return the file that a table names if it is under `roots`; an untrusted table reads no other files."""
     if not path:
         return None

@@ -86,7 +86,7 @@ def load_inputs(path: str, image_size: int | None, pixels: str, framing: Framing
     """
     place = Path(path).expanduser()
     if not place.is_dir():
-        return _cut(_tensor_of(read_inputs(str(place))))
+        return _cut_batches(_tensor_of(read_inputs(str(place))))
     if framing is not None:
         return _load_sounds(place, framing)
     files = files_of_images(place)
@@ -112,7 +112,7 @@ def load_inputs(path: str, image_size: int | None, pixels: str, framing: Framing
     scaled = "scaled by ImageNet's mean and standard deviation" if pixels == "imagenet" else f"scaled to {pixels}"
     colours = "grey" if channels == 1 else "RGB"
     how = f"{preparation or 'as they are'}, {colours}, {scaled} (imitation:pixels={pixels})"
-    loaders = _cut(read, lambda part: Pictures(part, normaliser))
+    loaders = _cut_batches(read, lambda part: Pictures(part, normaliser))
     return replace(
         loaders,
         notes=(f"Inputs: {len(files):,} images in {path}, {how}.",),
@@ -133,7 +133,7 @@ def _load_sounds(folder: Path, framing: Framing) -> Loaders:
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
     inputs = torch.from_numpy(np.concatenate([recordings[number] for number in order]))
     note = f"Inputs: {count:,} frames of {len(files):,} WAV files in {folder}, {framing}{left_out}."
-    return replace(_cut(inputs, shuffled=False), notes=(note,), preparation=str(framing))
+    return replace(_cut_batches(inputs, shuffled=False), notes=(note,), preparation=str(framing))
 
 
 def input_loaders(data: Any) -> Loaders | None:
@@ -156,13 +156,13 @@ def input_loaders(data: Any) -> Loaders | None:
         if isinstance(data.sampler, RandomSampler):
             raise DataError("a loader of inputs must give them in one order; got one that shuffles: give shuffle=False")
         batches = [_inputs_of(batch) for batch in data]
-        return _cut(concat_batches(batches)) if batches else None
+        return _cut_batches(concat_batches(batches)) if batches else None
     if _are_named_inputs(data):
-        return _cut({name: _as_tensor(part) for name, part in data.items()})
+        return _cut_batches({name: _as_tensor(part) for name, part in data.items()})
     if _holds_inputs(data):
         items = [_inputs_of(data[number]) for number in range(len(data))]
-        return _cut(concat_batches([_rows_of_one(item) for item in items]))
-    return _cut(_as_tensor(data)) if isinstance(data, np.ndarray | Tensor) else None
+        return _cut_batches(concat_batches([_rows_of_one(item) for item in items]))
+    return _cut_batches(_as_tensor(data)) if isinstance(data, np.ndarray | Tensor) else None
 
 
 def _are_named_inputs(data: Any) -> bool:
@@ -213,7 +213,7 @@ def _check_enough(total: int, of: str = "", least: int = _FEWEST) -> None:
         )
 
 
-def _cut(inputs: Pytree, make: Callable[[Any], Inputs] = Inputs, *, shuffled: bool = True) -> Loaders:
+def _cut_batches(inputs: Pytree, make: Callable[[Any], Inputs] = Inputs, *, shuffled: bool = True) -> Loaders:
     total = count(inputs)
     _check_enough(total)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)) if shuffled else torch.arange(total)

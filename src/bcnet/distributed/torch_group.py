@@ -57,9 +57,9 @@ class TorchProcessGroup(ProcessGroup):
         try:
             result = function()
         except Exception as error:
-            self._put(key, failure_document(error))
+            self._store_outcome(key, failure_document(error))
             raise
-        self._put(key, {"value": result})
+        self._store_outcome(key, {"value": result})
         return result
 
     def tensors_from_rank_zero(self, function: Callable[[], Loaded | None]) -> Loaded | None:
@@ -85,7 +85,7 @@ class TorchProcessGroup(ProcessGroup):
     def gather(self, value: _T) -> list[_T]:
         """See `ProcessGroup`."""
         key = self._next_key()
-        self._put(f"{key}/{self.rank}", {"value": value})
+        self._store_outcome(f"{key}/{self.rank}", {"value": value})
         return [self._result(f"{key}/{rank}") for rank in range(self.size)]
 
     def check_same(self, values: Mapping[str, Any]) -> None:
@@ -108,13 +108,13 @@ class TorchProcessGroup(ProcessGroup):
     def _results(self, function: Callable[[_T], _R], jobs: list[_T], key: str) -> Iterator[_R]:
         failures: dict[int, Exception] = {}
         given = 0
-        while (mine := self._take(key)) < len(jobs):
+        while (mine := self._take_turn(key)) < len(jobs):
             try:
                 outcome: dict[str, Any] = {"value": function(jobs[mine])}
             except Exception as error:
                 failures[mine] = error
                 outcome = failure_document(error)
-            self._put(f"{key}/{mine}", outcome)
+            self._store_outcome(f"{key}/{mine}", outcome)
             while given < len(jobs) and self._is_there(f"{key}/{given}"):
                 yield self._result(f"{key}/{given}", failures.get(given))
                 given += 1
@@ -130,7 +130,7 @@ class TorchProcessGroup(ProcessGroup):
 
     def shutdown_barrier(self) -> None:
         """Wait on rank 0 until all others have arrived, since the store may live in its process."""
-        self._put(f"end/{self.rank}", {"value": None})
+        self._store_outcome(f"end/{self.rank}", {"value": None})
         if self.is_rank_zero:
             for rank in range(self.size):
                 self._result(f"end/{rank}")
@@ -138,7 +138,7 @@ class TorchProcessGroup(ProcessGroup):
     def _next_key(self) -> str:
         return str(next(self._calls))
 
-    def _take(self, key: str) -> int:
+    def _take_turn(self, key: str) -> int:
         with _in_touch():
             return int(self._store.add(f"{key}/taken", 1)) - 1
 
@@ -146,7 +146,7 @@ class TorchProcessGroup(ProcessGroup):
         with _in_touch():
             return bool(self._store.check([key]))
 
-    def _put(self, key: str, outcome: dict[str, Any]) -> None:
+    def _store_outcome(self, key: str, outcome: dict[str, Any]) -> None:
         with _in_touch():
             self._store.set(key, json.dumps(outcome))
 

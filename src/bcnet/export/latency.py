@@ -211,7 +211,7 @@ def round_widths(space: WidthSpace, widths: Widths, multiple: int, budget: Budge
     below its width in `widths`. A group narrower than one multiple keeps one, so the result may exceed the budget.
     """
     found = [
-        _nearest(group.max_width, math.lcm(group.unit, multiple), width)
+        _nearest_multiple(group.max_width, math.lcm(group.unit, multiple), width)
         for group, width in zip(space.groups, widths, strict=True)
     ]
     limits = budget.resolve(space.reference)
@@ -229,7 +229,7 @@ def round_widths(space: WidthSpace, widths: Widths, multiple: int, budget: Budge
     return tuple(found)
 
 
-def _nearest(full: int, step: int, width: int) -> int:
+def _nearest_multiple(full: int, step: int, width: int) -> int:
     """Return the nearest multiple; full width is kept, since narrowing the original's width is not rounding."""
     if width == full or step > full:
         return full

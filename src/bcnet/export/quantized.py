@@ -74,13 +74,13 @@ class RealInputs:
         Raises:
             ExportError: NaN, or outputs unrelated to PyTorch's.
         """
-        count = len(_leaves(self.samples)[0])
+        count = len(_output_tensors(self.samples)[0])
         squares = total = 0.0
         for number in range(count):
             row = slice_batch(self.samples, number)
             with torch.no_grad():
-                expected = torch.cat([t.flatten() for t in _leaves(call_model(network, row))])
-            found = torch.cat([t.flatten() for t in _leaves(file(row))])
+                expected = torch.cat([t.flatten() for t in _output_tensors(call_model(network, row))])
+            found = torch.cat([t.flatten() for t in _output_tensors(file(row))])
             squares += float((found - expected).square().sum())
             total += float(expected.square().sum())
         off = (squares / total) ** 0.5 if total else float("nan")
@@ -143,5 +143,5 @@ def exceeded_limits(finished: FinishedRun, size: int, arena: int | None) -> tupl
     return tuple(found)
 
 
-def _leaves(outputs: Any) -> list[torch.Tensor]:
+def _output_tensors(outputs: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]

@@ -44,14 +44,14 @@ def lock(folder: Path) -> Iterator[None]:
         raise _write_error(folder, error) from None
     _held.add(descriptor)
     try:
-        _take(descriptor, folder)
+        _take_lock(descriptor, folder)
         yield
     finally:
         _held.discard(descriptor)
         os.close(descriptor)
 
 
-def _take(descriptor: int, folder: Path) -> None:
+def _take_lock(descriptor: int, folder: Path) -> None:
     for attempt in range(_ATTEMPTS):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

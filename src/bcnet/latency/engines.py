@@ -147,7 +147,7 @@ class OnnxGraph:
         if self._graph is not None and self._rewritable is not False:
             content = self._rewritten(network)
             if self._rewritable is None:
-                self._rewritable = _same(content, network, inputs)
+                self._rewritable = _computes_same(content, network, inputs)
             if self._rewritable:
                 return content
         example = inputs if count(inputs) > 1 else concat_batches([inputs, inputs])
@@ -181,7 +181,7 @@ def arrays(inputs: Pytree) -> Inputs:
     return {name: tensor.numpy() for name, tensor in kwargs.items()} or [tensor.numpy() for tensor in args]
 
 
-def _same(content: bytes, network: nn.Module, inputs: Pytree) -> bool:
+def _computes_same(content: bytes, network: nn.Module, inputs: Pytree) -> bool:
     expected = without_gradients(network)(inputs)
     try:
         found = Onnx().runner(content, network, 1)(inputs)

@@ -46,7 +46,7 @@ def fit_model(space: WidthSpace, found: Sequence[TimedNetwork], machine: str, ne
     folds = np.random.default_rng(0).permutation(len(found)) % FOLDS
     best: tuple[float, str, list[Feature], FloatArray] | None = None
     for form, features in forms(space).items():
-        errors = _unseen(_columns(features, widths), times, folds)
+        errors = _held_out_errors(_columns(features, widths), times, folds)
         score = float(np.sqrt(np.mean(np.log1p(errors) ** 2)))
         if best is None or score < best[0]:
             best = (score, form, features, errors)
@@ -86,12 +86,12 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
     positions = {layer.name: max(1, round(layer.positions(full))) for layer in layers}
     # Layers on maps of equal area run at a similar speed per multiply-add; depthwise convolutions are slower.
     areas = [(positions[layer.name], _dense(layer)) for layer in layers]
-    found: dict[str, list[Feature]] = {"macs": [tuple(_part(1, layer.macs) for layer in layers)]}
+    found: dict[str, list[Feature]] = {"macs": [tuple(_unaligned_part(1, layer.macs) for layer in layers)]}
     every: list[Feature] = []
     for block in BLOCKS:
-        work = [_part(block, layer.macs) for layer in layers]
-        made = tuple(_part(block, outputs(layer, positions[layer.name])) for layer in layers)
-        weights = tuple(_part(block, layer.params) for layer in layers)
+        work = [_unaligned_part(block, layer.macs) for layer in layers]
+        made = tuple(_unaligned_part(block, outputs(layer, positions[layer.name])) for layer in layers)
+        weights = tuple(_unaligned_part(block, layer.params) for layer in layers)
         by_area = [*_shared_features(work, areas), made]
         found[f"macs and outputs in {block}"] = [tuple(work), made]
         found[f"kinds in {block}"] = [*_shared_features(work, [dense for _, dense in areas]), made, weights]
@@ -110,7 +110,7 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
     }
 
 
-def _part(block: int, polynomial: Polynomial) -> Part:
+def _unaligned_part(block: int, polynomial: Polynomial) -> Part:
     return block, polynomial, None, ALIGNED
 
 
@@ -167,7 +167,7 @@ def _fit(columns: FloatArray, times: FloatArray) -> FloatArray:
     return np.asarray(found / scale)
 
 
-def _unseen(columns: FloatArray, times: FloatArray, folds: npt.NDArray[np.int64]) -> FloatArray:
+def _held_out_errors(columns: FloatArray, times: FloatArray, folds: npt.NDArray[np.int64]) -> FloatArray:
     """Return each network's relative error (measured over predicted, minus 1) in a fit to the other folds."""
     errors = np.empty(len(times))
     for fold in range(FOLDS):

@@ -162,7 +162,7 @@ class MnnFile:
     """An MNN file, computed in float32 on arrays by name or in order."""
 
     def __init__(self, model: Path | bytes, threads: int) -> None:
-        with silent():
+        with suppress_output():
             engine: Any = importlib.import_module("MNN.nn")
             self._expr: Any = importlib.import_module("MNN.expr")
             settings = {"backend": "CPU", "numThread": threads, "precision": "high"}
@@ -204,7 +204,7 @@ def mnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
 
 
 @contextlib.contextmanager
-def silent() -> Iterator[None]:
+def suppress_output() -> Iterator[None]:
     """Suppress what C++ code prints about the processor."""
     sys.stdout.flush()
     kept = os.dup(1)

@@ -89,11 +89,11 @@ def free_bytes(device: torch.device) -> int | None:
     """Return the memory available to this process; None if the system does not report it."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    known = [value for value in (_available(), _left_in_group()) if value is not None]
+    known = [value for value in (_available_bytes(), _left_in_group()) if value is not None]
     return min(known) if known else None
 
 
-def _available() -> int | None:
+def _available_bytes() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))

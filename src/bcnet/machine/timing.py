@@ -62,16 +62,16 @@ def in_turns(
         for name in (*names[:fixed], *turning[shift:], *turning[:shift]):
             prepare, call = things[name]
             prepare()
-            start = now(device, clock)
+            start = read_clock(device, clock)
             call()
-            seconds[name] = now(device, clock) - start
+            seconds[name] = read_clock(device, clock) - start
         return seconds
 
     for number in range(warmup):
         one_round(-1 - number, 0)
-    end = now(device, clock) + pace.seconds
+    end = read_clock(device, clock) + pace.seconds
     for number in range(pace.most):
-        if number >= pace.least and now(device, clock) > end:
+        if number >= pace.least and read_clock(device, clock) > end:
             break
         for name, seconds in one_round(number, number).items():
             taken.setdefault(name, []).append(seconds)
@@ -82,7 +82,7 @@ def prepare_nothing() -> None:
     """Do nothing."""
 
 
-def now(device: str = "cpu", clock: Clock = "wall") -> float:
+def read_clock(device: str = "cpu", clock: Clock = "wall") -> float:
     """Return the seconds of a clock, after a GPU has finished."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
@@ -93,16 +93,16 @@ class Stopwatch:
     """Wall seconds since its creation, and seconds in which the main thread was runnable but had no core."""
 
     def __init__(self) -> None:
-        self._start = self._now()
+        self._start = self._read_clocks()
 
-    def _now(self) -> tuple[float, float]:
+    def _read_clocks(self) -> tuple[float, float]:
         schedstat = Path("/proc/self/schedstat")  # nanoseconds running, nanoseconds queued, time slices
         queued = int(schedstat.read_text().split()[1]) / 1e9 if schedstat.is_file() else 0.0
         return time.perf_counter(), queued
 
     def read(self) -> tuple[float, float]:
         """Return both so far; 0 waiting seconds if the system does not report them."""
-        wall, queued = self._now()
+        wall, queued = self._read_clocks()
         return wall - self._start[0], queued - self._start[1]
 
     def waiting_share(self) -> float:

@@ -206,7 +206,7 @@ class Random(TrainingsMethod):
         super().__init__(networks=networks, **fields)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_whole_epochs(self) -> Self:
         if self.continued and isinstance(self.epochs, float):
             raise ValueError(f"'continued' goes on after whole epochs; got {self.epochs}")
         return self

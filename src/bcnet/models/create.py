@@ -114,7 +114,7 @@ def imports_code(name: str) -> bool:
 
 def _ours(name: str) -> tuple[Callable[..., nn.Module], tuple[int, int, int]]:
     if name not in _OURS:
-        raise ModelError(f"a model must be {_FORMS}; got {name!r}{_nearest(name, NAMES)}; ours are {', '.join(NAMES)}")
+        raise ModelError(f"a model must be {_FORMS}; got {name!r}{_suggest(name, NAMES)}; ours are {', '.join(NAMES)}")
     return _OURS[name]
 
 
@@ -191,11 +191,11 @@ def _install_hint(error: Exception, package: str) -> str:
 def _check_member(package: str, member: str, known: list[str]) -> None:
     if member not in known:
         raise ModelError(
-            f"{package}:NAME takes one of {package}'s {len(known)} models; got {member!r}{_nearest(member, known)}; "
+            f"{package}:NAME takes one of {package}'s {len(known)} models; got {member!r}{_suggest(member, known)}; "
             f"there are {', '.join(known[:8])} and so on"
         )
 
 
-def _nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
+def _suggest(name: str, known: list[str] | tuple[str, ...]) -> str:
     near = get_close_matches(name, known, n=3)
     return f" (nearest: {', '.join(near)})" if near else ""

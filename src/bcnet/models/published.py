@@ -31,7 +31,7 @@ def widths(space: WidthSpace, model: nn.Module, network: str, variant: str) -> W
             or a group ties convolutions with different published widths.
         WidthError: a width exceeds its group's, since the model is narrower than the published one.
     """
-    numbers = _numbers(network, variant)
+    numbers = _find_widths(network, variant)
     groups = convolution_groups(space, model)
     if len(groups) != len(numbers):
         raise ModelError(
@@ -109,7 +109,7 @@ def _entries() -> Mapping[str, Any]:
     return MappingProxyType(json.loads(text))
 
 
-def _numbers(network: str, variant: str) -> Widths:
+def _find_widths(network: str, variant: str) -> Widths:
     if network not in table():
         raise ModelError(f"published widths exist for {', '.join(table())}; got {network!r}")
     if variant not in table()[network]:

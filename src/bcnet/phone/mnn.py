@@ -18,7 +18,7 @@ from torch import nn
 
 from bcnet.errors import ExportError
 from bcnet.formats import Format, Onnx, Opened, Runner, import_package
-from bcnet.machine.measure import MnnFile, silent
+from bcnet.machine.measure import MnnFile, suppress_output
 from bcnet.pytree import Pytree, arguments
 
 _import = partial(import_package, need="MNN is a package of its own", extra="mnn")
@@ -38,7 +38,7 @@ _FOREIGN = re.compile(r"These Op Not Support: *(?:ONNX::)?([\w.:]+)")
 
 def check_installed() -> None:
     """Raise ExportError unless MNN is installed; its first import prints processor facts."""
-    with silent():
+    with suppress_output():
         _import("MNN")
 
 

@@ -60,7 +60,7 @@ class Prior:
         """Return plain lists and numbers for JSON; `from_dict` is the inverse."""
         return {
             "space": self.space.fingerprint(),
-            "budget": {"macs": self.budget.macs, "params": self.budget.params} | _others(self.budget),
+            "budget": {"macs": self.budget.macs, "params": self.budget.params} | _other_limits(self.budget),
             "rows": [row.tolist() for row in self.rows],
             "errors": [error.tolist() for error in self.errors],
             "temperature": self.temperature,
@@ -94,7 +94,7 @@ class Prior:
             raise SearchError(f"the prior cannot be read ({error!r}): learn it anew") from error
 
 
-def _others(budget: Budget) -> dict[str, Any]:
+def _other_limits(budget: Budget) -> dict[str, Any]:
     return {measure.description: limit for measure, limit in budget.others.items()}
 
 
@@ -168,7 +168,7 @@ def _with_samples_within(smoothed: Smoothed, rows: Rows, temperature: float, nar
         if np.mean(loads <= 1) >= _WITHIN:
             break
         factor = min(factor * float(np.median(loads)), tightest)
-        rows = smoothed.tighten(factor).at(temperature, narrow)
+        rows = smoothed.tighten(factor).rows_at(temperature, narrow)
     return rows
 
 

@@ -63,7 +63,7 @@ class Smoothed:
                 break
         return tuple(rows)
 
-    def at(self, temperature: float, narrow: Rows) -> Rows:
+    def rows_at(self, temperature: float, narrow: Rows) -> Rows:
         """Return rows of one temperature whose expected cost uses up the budget, solving for the multiplier."""
         start = tuple(np.full(len(e), 1 / len(e)) for e in self._errors)
         rows = self._fixed_point(start, 0.0, temperature)
@@ -98,7 +98,7 @@ class Smoothed:
         best = (np.inf, narrow, float(np.exp(low)))
         for _ in range(_STEPS // 2):
             middle = (low + high) / 2
-            rows = self.at(float(np.exp(middle)), narrow)
+            rows = self.rows_at(float(np.exp(middle)), narrow)
             found = effective_widths(rows)
             best = min(best, (abs(found - target), rows, float(np.exp(middle))), key=lambda b: b[0])
             if abs(found - target) < 0.01 * target:

@@ -206,7 +206,7 @@ class LossCurve:
             return
         new: Bin = [step, 1, loss, loss, loss]
         if self.bins and self._are_one(self.bins[-1], new):
-            self.bins[-1] = _together(self.bins[-1], new)
+            self.bins[-1] = _merge_bins(self.bins[-1], new)
         else:
             self.bins.append(new)
         while len(self.bins) > _BINS:
@@ -217,7 +217,7 @@ class LossCurve:
         merged: list[Bin] = []
         for narrow in self.bins:
             if merged and self._are_one(merged[-1], narrow):
-                merged[-1] = _together(merged[-1], narrow)
+                merged[-1] = _merge_bins(merged[-1], narrow)
             else:
                 merged.append(narrow)
         self.bins = merged
@@ -226,7 +226,7 @@ class LossCurve:
         return (one[0] - 1) // self.width == (two[0] - 1) // self.width
 
 
-def _together(one: Bin, two: Bin) -> Bin:
+def _merge_bins(one: Bin, two: Bin) -> Bin:
     count = one[1] + two[1]
     mean = (one[1] * one[2] + two[1] * two[2]) / count
     return [two[0], count, mean, min(one[3], two[3]), max(one[4], two[4])]

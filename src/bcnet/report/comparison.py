@@ -221,7 +221,7 @@ def _widths(runs: Runs) -> list[Section]:
 
 
 def _settings(runs: Runs) -> Section:
-    settings = {name: e.settings.flat() for name, e in runs}
+    settings = {name: e.settings.flatten() for name, e in runs}
     keys = dict.fromkeys(key for values in settings.values() for key in values)
     rows = [
         (key, *(str(values.get(key, NONE)) for values in settings.values()))

@@ -89,12 +89,12 @@ def tip(field: str, title: str | None = None, form: str = "") -> alt.Tooltip:
 def macs_axis(values: Iterable[float], *, zero: bool = False) -> dict[str, Any]:
     """Return an axis of multiply-adds around all `values`: 4M, 300M, 4G."""
     axis = alt.Axis(format="~s", tickCount=6, labelExpr="datum.value ? datum.label : '0'")
-    return {"title": "multiply-adds (MACs)", "axis": axis, "scale": around(values, zero=zero)}
+    return {"title": "multiply-adds (MACs)", "axis": axis, "scale": scale_around(values, zero=zero)}
 
 
 def percent_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
     """Return an axis of percentages around all `values`, within 0 and 100."""
-    return {"title": title, "scale": around(values, most=100.0)}
+    return {"title": title, "scale": scale_around(values, most=100.0)}
 
 
 def metric_axis(metric: Metric, values: Iterable[float]) -> dict[str, Any]:
@@ -125,10 +125,12 @@ def score_axis(metric: str, values: Iterable[float]) -> dict[str, Any]:
     if metric == "accuracy":
         return percent_axis(axis_title(metric), values)
     most = math.inf if metric == "own" else 0.0
-    return {"title": axis_title(metric), "scale": around(values, least=-math.inf, most=most)}
+    return {"title": axis_title(metric), "scale": scale_around(values, least=-math.inf, most=most)}
 
 
-def around(values: Iterable[float], *, zero: bool = False, least: float = 0.0, most: float = math.inf) -> alt.Scale:
+def scale_around(
+    values: Iterable[float], *, zero: bool = False, least: float = 0.0, most: float = math.inf
+) -> alt.Scale:
     """Return a scale with a margin on both sides of all `values`, limited by `least` and `most`."""
     known = [0.0] if zero else []
     known += values

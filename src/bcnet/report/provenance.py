@@ -29,8 +29,8 @@ def time_section(evidence: Evidence) -> Section:
 
 def configuration_section(evidence: Evidence) -> Section:
     """Return settings, versions, hardware, and pinned dimensions."""
-    settings = evidence.settings.flat()
-    rows = [(key, _plain(value)) for key, value in settings.items()]
+    settings = evidence.settings.flatten()
+    rows = [(key, _plain_value(value)) for key, value in settings.items()]
     body = definition_list(machine_facts(evidence))
     body += fold("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
     fixed = _pinned_table(evidence)
@@ -66,7 +66,7 @@ def _pinned_table(evidence: Evidence) -> Markup:
     return table(head, rows, "Dimensions pinned at full width", texts=5)
 
 
-def _plain(value: Any) -> str:
+def _plain_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "none"
     return NONE if value is None else str(value)

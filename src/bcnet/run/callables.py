@@ -126,7 +126,7 @@ def _qualified_name(function: Any) -> str:
 def _digest(module: nn.Module) -> str:
     """Return a digest of a module's weights and of all values that it and its submodules have as attributes."""
     plain = {
-        f"{name}.{key}": _plain(value)
+        f"{name}.{key}": _plain_value(value)
         for name, part in module.named_modules()
         for key, value in vars(part).items()
         if not key.startswith("_")
@@ -134,22 +134,22 @@ def _digest(module: nn.Module) -> str:
     return digest_of(module.state_dict(), json.dumps(plain, sort_keys=True))
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return a JSON value: digests for tensors and arrays, names for functions and other objects."""
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if isinstance(value, (list, tuple, set, frozenset)):
         # The order of a set differs between processes, and the text has to be the same in all.
-        items = [_plain(item) for item in value]
+        items = [_plain_value(item) for item in value]
         return items if isinstance(value, (list, tuple)) else sorted(items, key=repr)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain_value(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(np.ascontiguousarray(value))
     if isinstance(value, torch.Tensor):
         return digest_of({"value": value}, f"{value.dtype} {tuple(value.shape)}")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [_qualified_name(type(value)), _plain(vars(value))]
+        return [_qualified_name(type(value)), _plain_value(vars(value))]
     return _qualified_name(value if hasattr(value, "__qualname__") else type(value))
 
 

@@ -60,10 +60,10 @@ class RunDirectory:
         """
         directory = cls(path, settings, world)
         with contextlib.ExitStack() as held:
-            directory._world.on_rank_zero(lambda: held.enter_context(_take(path, settings)))
+            directory._world.on_rank_zero(lambda: held.enter_context(_take_directory(path, settings)))
             yield directory
 
-    def alone(self) -> RunDirectory:
+    def for_this_process(self) -> RunDirectory:
         """Return the same directory for this process alone, for work that the others have no part in."""
         return RunDirectory(self.path, self.settings)
 
@@ -186,7 +186,7 @@ class RunDirectory:
 
 
 @contextmanager
-def _take(path: Path, settings: Settings) -> Iterator[None]:
+def _take_directory(path: Path, settings: Settings) -> Iterator[None]:
     check_usable(path)
     make_folder(path)
     with lock(path):

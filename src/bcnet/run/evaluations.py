@@ -33,7 +33,7 @@ Limits = Mapping[str, float]  # upper limit by name of the measure
 _Found = tuple[int, Best | None]
 
 
-def look(path: Path, limits: Limits) -> _Found:
+def summarise_evaluations(path: Path, limits: Limits) -> _Found:
     """Return the number of evaluations and the best one within the limits, even while a run writes them.
 
     The file is opened read-only. A run killed during a write leaves a journal that only a writer may roll back. In that
@@ -50,10 +50,10 @@ def look(path: Path, limits: Limits) -> _Found:
             raise RunError(f"{path} cannot be read: restore it, or start a new run directory") from None
         return _read_copy(path, journal, limits)
     except _FAULTS as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
 
 
-def _unreadable(path: Path, error: Exception) -> RunError:
+def _unreadable_error(path: Path, error: Exception) -> RunError:
     reason = " ".join(str(error).split())
     return RunError(f"{path} is damaged: {reason}; restore it, or start a new run directory")
 
@@ -67,7 +67,7 @@ def _read_copy(path: Path, journal: Path, limits: Limits) -> _Found:
                 shutil.copy(file, folder)
             return _query(Path(folder) / path.name, limits, writable=True)
     except (*_FAULTS, OSError) as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
 
 
 def _query(path: Path, limits: Limits, *, writable: bool) -> _Found:

@@ -14,7 +14,7 @@ from torch import nn
 
 from bcnet.data import Normaliser
 from bcnet.errors import RunError
-from bcnet.pytree import Pytree, by_name, from_named, like, map_tensors, tensors, upper_bound
+from bcnet.pytree import Pytree, by_name, from_named, map_tensors, rebuild, tensors, upper_bound
 from bcnet.train.recipe import Count, describe
 
 
@@ -67,10 +67,10 @@ Inputs = Input | tuple[Input, ...] | dict[str, Input]
 def describe_inputs(inputs: Pytree) -> Inputs:
     """Return the description that all inputs of a data set share."""
 
-    def one(tensor: torch.Tensor) -> Input:
+    def describe(tensor: torch.Tensor) -> Input:
         return Input(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."), upper_bound(tensor))
 
-    found: Inputs = like(inputs, [one(tensor) for tensor in tensors(inputs)])
+    found: Inputs = rebuild(inputs, [describe(tensor) for tensor in tensors(inputs)])
     return found
 
 

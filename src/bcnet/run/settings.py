@@ -225,11 +225,11 @@ class Settings(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that identify the run, by dotted names, as JSON values."""
-        return {name: value for name, value in self.flat().items() if name.rpartition(".")[2] not in _CHANGEABLE}
+        return {name: value for name, value in self.flatten().items() if name.rpartition(".")[2] not in _CHANGEABLE}
 
-    def flat(self) -> dict[str, Any]:
+    def flatten(self) -> dict[str, Any]:
         """Return all settings by dotted names, such as `training.lr`."""
-        return _flat(self.to_document())
+        return _flatten(self.to_document())
 
     def resolve(
         self,
@@ -374,11 +374,11 @@ def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
     return changed
 
 
-def _flat(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in document.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= _flatten(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
     return flat

@@ -24,7 +24,7 @@ from bcnet.files.documents import read_document
 from bcnet.files.untrusted import check_contained
 from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run import names
-from bcnet.run.evaluations import Best, look
+from bcnet.run.evaluations import Best, summarise_evaluations
 from bcnet.run.result import RunResult
 from bcnet.run.subject import Subject, subject_of
 
@@ -168,7 +168,7 @@ class _Reader:
         subject = self.subject
         costs = {} if subject is None else {"macs": subject.macs, "params": subject.params, **subject.others}
         given = {re.split("[ :]", name)[0]: limit for name, limit in self.settings.get("limits", {}).items()}
-        limits = {name: _limit(limit, costs.get(name)) for name, limit in given.items()}
+        limits = {name: _resolve_limit(limit, costs.get(name)) for name, limit in given.items()}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
     def _find_best(self, limits: dict[str, float]) -> tuple[int | None, Best | None, float | None]:
@@ -176,7 +176,7 @@ class _Reader:
         if not file.exists():
             return None, None, None
         try:
-            count, best = look(file, limits)
+            count, best = summarise_evaluations(file, limits)
         except RunError as error:
             self.problems.append(str(error))
             return None, None, None
@@ -216,7 +216,7 @@ def _method_of(settings: dict[str, Any]) -> dict[str, Any]:
     return {"method": method.get("name"), **score}
 
 
-def _limit(given: int | float | None, reference: float | None) -> float | None:
+def _resolve_limit(given: int | float | None, reference: float | None) -> float | None:
     """Return the limit as a count, like `Budget.resolve`."""
     if isinstance(given, float):
         return None if reference is None else max(1, math.floor(given * reference))
@@ -276,7 +276,7 @@ def status_lines(found: Status) -> Iterator[str]:
             for name, figures in found.result.items()
         )
     if found.state == "running":
-        yield f"Ends {_when(found.ends)}."
+        yield f"Ends {_format_end(found.ends)}."
     if found.message:
         yield f"Error: {found.message}"
     yield from (f"Problem: {problem}" for problem in found.problems)
@@ -298,7 +298,7 @@ def _budget(found: Status) -> str:
 
 
 def _stage(stage: StageStatus, found: Status) -> str:
-    name = f"{stage_title(stage.record.name):<{_longest(found)}}"
+    name = f"{stage_title(stage.record.name):<{_longest_title(found)}}"
     record = stage.record
     if stage.state != "at hand":
         begun = f"{record.done:,} of {record.total:,} {record.unit}" if record.done else "to come"
@@ -309,7 +309,7 @@ def _stage(stage: StageStatus, found: Status) -> str:
     return f"{name} {record.done:,} of {record.total:,} {record.unit}{share}, {left} left{detail}"
 
 
-def _longest(found: Status) -> int:
+def _longest_title(found: Status) -> int:
     return max(len(stage_title(stage.record.name)) for stage in found.stages)
 
 
@@ -326,7 +326,7 @@ def _describe_best(found: Status) -> str:
     )
 
 
-def _when(ends: float | None) -> str:
+def _format_end(ends: float | None) -> str:
     if ends is None:
         return "? (too little measured yet)"
     left = timedelta(seconds=round(max(0.0, ends - time.time())))

@@ -50,7 +50,7 @@ class Searcher(ABC):
         """Return feasible candidates, the best first; None to rank by score."""
         return None
 
-    def further(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
+    def further_proposals(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
         """Return further widths to score for a tighter `problem` than that of the `candidates`; possibly none.
 
         Called if a latency search ends without a candidate that satisfies the limit as measured.

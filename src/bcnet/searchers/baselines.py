@@ -105,7 +105,7 @@ class Greedy(Searcher):
         order: list[int] = list(range(len(current)))
         left = self.evaluations
         while not problem.feasible(current[None])[0]:
-            narrower = _narrower(current, step)
+            narrower = _narrow_each_group(current, step)
             if len(narrower) >= left:
                 current = _slim(current, step, order, problem)
                 break
@@ -133,7 +133,7 @@ class Greedy(Searcher):
         return most
 
 
-def _narrower(current: IntArray, step: int) -> IntArray:
+def _narrow_each_group(current: IntArray, step: int) -> IntArray:
     """Return `current` with one group narrowed, for every group that can be, shape `(candidates, groups)`."""
     groups = np.flatnonzero(current > 0)
     table = np.tile(current, (len(groups), 1))

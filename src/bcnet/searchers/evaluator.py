@@ -173,14 +173,14 @@ def rescore(
     """
     interval = accuracy_interval if evaluator.metric == "accuracy" else confidence_interval
 
-    def again(candidate: Candidate) -> list[float]:
+    def rescore_once(candidate: Candidate) -> list[float]:
         per_image = evaluator.per_image(candidate.widths)
         return [float(per_image.mean()), *interval(per_image)]
 
     whole = list(candidates)
     best = sorted(whole, key=lambda c: (-c.score, c.cost.macs))[:count]
     found = []
-    for candidate, figures in zip(best, mapper(again, best), strict=True):
+    for candidate, figures in zip(best, mapper(rescore_once, best), strict=True):
         found.append(Rescored(candidate, *figures))
         callback(found[-1])
     return tuple(sorted(found, key=lambda r: -r.score))

@@ -75,13 +75,13 @@ class ModelBased(Searcher):
         """Yield one batch after the other (see `Searcher`)."""
         rng = np.random.default_rng([problem.seed, 6])
         known: dict[Widths, float] = {}
-        batch = self._first(problem, rng)
+        batch = self._propose_first(problem, rng)
         while batch:
             scores = yield batch
             known.update(zip(batch, scores, strict=True))
-            batch = self._next(problem, known, rng)
+            batch = self._propose_next(problem, known, rng)
 
-    def _next(self, problem: Problem, known: Mapping[Widths, float], rng: np.random.Generator) -> list[Widths]:
+    def _propose_next(self, problem: Problem, known: Mapping[Widths, float], rng: np.random.Generator) -> list[Widths]:
         """Return optima of the model and of its posterior samples, and random widths."""
         # A candidate whose score is not finite is known, so it is not proposed again, but tells the model nothing.
         usable = {widths: score for widths, score in known.items() if np.isfinite(score)}
@@ -91,7 +91,7 @@ class ModelBased(Searcher):
         near = problem
         if self.reach:
             expected = self._expect_scores(model, list(usable), list(usable.values()))
-            near = _around(problem, list(usable)[int(np.argmax(expected))], self.reach)
+            near = _restrict_around(problem, list(usable)[int(np.argmax(expected))], self.reach)
         drawn = [best_widths(near, model.draw(rng)) for _ in range(self.batch // 2)]
         # The optimum may lie outside the trusted region: one trial shows whether the model extrapolates well.
         wanted = [best_widths(problem, model.slopes), *drawn]
@@ -101,10 +101,10 @@ class ModelBased(Searcher):
         # Random widths of the whole space fill what is left, so that the model is not fitted to its own optima alone.
         return batch + problem.fill(self.batch - len(batch), {*known, *batch}, rng)
 
-    def further(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
+    def further_proposals(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
         """Return the next batch for `problem` (see `Searcher`)."""
         known = {c.widths: c.score for c in candidates}
-        return self._next(problem, known, np.random.default_rng([problem.seed, 7, len(known)]))
+        return self._propose_next(problem, known, np.random.default_rng([problem.seed, 7, len(known)]))
 
     def _expect_scores(self, model: ScoreModel, candidates: Sequence[Widths], scores: Sequence[float]) -> FloatArray:
         """Return expected scores of scored candidates, up to a constant, in standard deviations of the scores."""
@@ -115,10 +115,10 @@ class ModelBased(Searcher):
         own = (np.array(scores) - np.mean(scores)) / max(float(np.std(scores)), 1e-12)
         return np.asarray((predicted - predicted.mean() + own) / 2)
 
-    def _first(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
+    def _propose_first(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
         """Return widths that need no scores, and random ones for as many as there are groups, at least a batch."""
         found = dict.fromkeys(best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
-        found[_uniform(problem)] = None
+        found[_uniform_choices(problem)] = None
         count = min(max(2 * self.batch, len(problem.sizes)), max(FEWEST, self.evaluations // 2))
         if count < len(found):  # the baselines come before other exponents
             found = dict.fromkeys((*heuristic_widths(problem).values(), *found))
@@ -136,7 +136,7 @@ class ModelBased(Searcher):
         return [usable[int(number)] for number in np.argsort(-expected, kind="stable")]
 
 
-def _around(problem: Problem, centre: Widths, reach: float) -> Problem:
+def _restrict_around(problem: Problem, centre: Widths, reach: float) -> Problem:
     """Return the problem restricted to choices within a factor `reach` of `centre`."""
     groups = tuple(
         dataclasses.replace(group, choices=tuple(c for c in group.choices if width / reach <= c <= width * reach))
@@ -152,11 +152,11 @@ def heuristic_widths(problem: Problem) -> dict[str, Widths]:
     """
     return {
         "balanced": best_widths(problem, closed_slopes(problem.space, BALANCE_EXPONENT)),
-        "Uniform": _uniform(problem),
+        "Uniform": _uniform_choices(problem),
     }
 
 
-def _uniform(problem: Problem) -> Widths:
+def _uniform_choices(problem: Problem) -> Widths:
     """Return the Uniform widths rounded down to choices; a group whose choices are all wider takes its first."""
     uniform = floor_indices(problem, np.array(problem.space.uniform(problem.budget), dtype=np.float64))
     return problem.widths(uniform[None])[0] if problem.feasible(uniform[None])[0] else problem.space.narrowest

@@ -48,17 +48,17 @@ class EvaluationStore:
         try:
             self._connection = sqlite3.connect(self.path)
         except sqlite3.Error as error:
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
         try:
             self._open()
         except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
             self._connection.close()
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
         except RunError:
             self._connection.close()
             raise
 
-    def _unusable(self, error: Exception) -> RunError:
+    def _unusable_error(self, error: Exception) -> RunError:
         full = "disk is full" in str(error) or "readonly" in str(error)
         rule = _MAKE_ROOM if full else "give the path of one, or a new file"
         reason = " ".join(str(error).split())
@@ -68,9 +68,9 @@ class EvaluationStore:
         try:
             foreign = names_another_file(self.path)
         except OSError as error:
-            raise self._unusable(error) from None
+            raise self._unusable_error(error) from None
         if foreign:
-            raise self._unusable(ValueError(f"{self.path.name}-journal names another file"))
+            raise self._unusable_error(ValueError(f"{self.path.name}-journal names another file"))
 
     def _open(self) -> None:
         self._connection.execute("PRAGMA synchronous=EXTRA")
@@ -83,7 +83,7 @@ class EvaluationStore:
             )
         ((verdict,),) = self._connection.execute("PRAGMA integrity_check(1)")
         if verdict != "ok":
-            raise self._unusable(ValueError(verdict))
+            raise self._unusable_error(ValueError(verdict))
         self._check_owner()
         self._last_checksum = self._seal(["owner", _FORMAT, self._fingerprint, self._settings])
         self._read()

@@ -19,7 +19,7 @@ class Labels:
     shape: tuple[int, ...]
     dims: tuple[Dim | None, ...]
 
-    def without(self, axis: int) -> Labels:
+    def drop_axis(self, axis: int) -> Labels:
         """Return the labels without one dimension."""
         return Labels(self.shape[:axis] + self.shape[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :])
 
@@ -108,7 +108,7 @@ class Propagation:
         if len(shape) >= 4 and shape[0] > 1:
             # The last two of a bank of kernels, (bank, out, in, k, k), are the kernel.
             first = next((d for d in range(2, len(shape)) if len(set(shape[d:])) == 1), len(shape))
-        return tuple(None if d >= first else self.symbols.fresh(size) for d, size in enumerate(shape))
+        return tuple(None if d >= first else self.symbols.new_dim(size) for d, size in enumerate(shape))
 
     def stands_for(self, labels: Labels, tensor: Labels) -> Labels:
         """Give a weight computed from the parameter `tensor` the tensor's name in its layer."""
@@ -155,7 +155,7 @@ class Propagation:
     def label_made(self, size: int) -> Dim:
         """Return a new dimension, or one expanded from one element, that gets the channels of what it meets first."""
         self.has_made = True
-        dim = self.symbols.fresh(size)
+        dim = self.symbols.new_dim(size)
         self._made.update(piece.variable for piece in dim)
         return dim
 
@@ -168,7 +168,7 @@ class Propagation:
         """Return the name of a parameter; "" for other tensors."""
         return self._names.get(id(weight), "")
 
-    def birth(self, dim: Dim, weight: Labels) -> None:
+    def record_produced(self, dim: Dim, weight: Labels) -> None:
         """Record a dimension that a layer produces; these are the candidates for search variables."""
         module = self._module(self.node)
         self.births.append((dim, self.name_of(weight) or (f"{module}.weight" if module else "")))
@@ -182,7 +182,7 @@ class Propagation:
         """Record a multiplication of every weight element at every position, including the batch, to produce `out`."""
         if self.counting and self.of_input:
             if not all(isinstance(size, int) for size in (*positions.shape, *weight.shape)):
-                self.uncounted[f"{self.node.target}, as often as the data say ({self.where(self.node)})"] = None
+                self.uncounted[f"{self.node.target}, as often as the data say ({self.source_line(self.node)})"] = None
                 return
             owner = owner_of(self.name_of(weight))
             layer = owner or self._module(self.node) or str(self.node.target)
@@ -190,10 +190,10 @@ class Propagation:
 
     def reason(self, text: str, remedy: str = "") -> Reason:
         """Return a reason with the current operator and its source line."""
-        return Reason(text, str(self.node.target), self.where(self.node), remedy)
+        return Reason(text, str(self.node.target), self.source_line(self.node), remedy)
 
     @staticmethod
-    def where(node: Any) -> str:
+    def source_line(node: Any) -> str:
         """Return module and last source line of the node's stack."""
         module = Propagation._module(node)
         lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]

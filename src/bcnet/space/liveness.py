@@ -90,11 +90,11 @@ class _Schedule:
     def _visit_new(self, node: Any, value: Any) -> None:
         """Add the tensors that a node makes."""
         if isinstance(value, Labels) and all(isinstance(size, int) for size in value.shape):
-            self._is_in(node, self._new(node, value))
+            self._is_in(node, self._add(node, value))
         elif isinstance(value, tuple):  # each lives as long as the node that selects it
-            self._held[node] = tuple(self._new(node, part) if isinstance(part, Labels) else None for part in value)
+            self._held[node] = tuple(self._add(node, part) if isinstance(part, Labels) else None for part in value)
 
-    def _new(self, node: Any, labels: Labels) -> int:
+    def _add(self, node: Any, labels: Labels) -> int:
         self.tensors.append(LiveTensor(labels, node in self._of_input))
         self._born.append(self._position[node])
         return len(self.tensors) - 1

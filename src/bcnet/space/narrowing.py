@@ -59,7 +59,7 @@ class Narrowing:
         self, module: nn.Module, layouts: Mapping[str, ParameterLayout], numbers: Mapping[str, Layout] | None = None
     ) -> None:
         self._slots: list[tuple[dict[str, Any], str, str, torch.Tensor]] = []
-        self._numbers: list[tuple[nn.Module, dict[str, Any], Mapping[str, ParameterLayout]]] = []
+        self._width_attributes: list[tuple[nn.Module, dict[str, Any], Mapping[str, ParameterLayout]]] = []
         self._stored = _stored_numbers(module, numbers or {})
         self.layouts = layouts
         for prefix, part in module.named_modules(remove_duplicate=False):
@@ -74,7 +74,7 @@ class Narrowing:
             if computed is not None:
                 own["weight"] = computed
             if own:
-                self._numbers.append((part, _numbers(part), own))
+                self._width_attributes.append((part, _width_attributes(part), own))
 
     @contextmanager
     def apply(self, widths: Sequence[int], side: Side, slicing: Take | None = None) -> Iterator[None]:
@@ -91,25 +91,25 @@ class Narrowing:
                         runs = [spans(layout, widths, side) for layout in self.layouts[name]]
                         views[id(tensor)] = slicing(name, tensor, runs) if slicing else take(tensor, runs)
                     table[key] = views[id(tensor)]
-                for part, full, own in self._numbers:
+                for part, full, own in self._width_attributes:
                     part.__dict__.update(_fit_numbers(part, full, own, widths))
                 for part, name, value, layouts in self._stored:
-                    part.__dict__[name] = _at(value, layouts, widths)
+                    part.__dict__[name] = _values_at(value, layouts, widths)
                 yield
             finally:  # restore the module whatever its forward raised
                 for table, key, _, tensor in self._slots:
                     table[key] = tensor
-                for part, full, _ in self._numbers:
+                for part, full, _ in self._width_attributes:
                     part.__dict__.update(full)
                 for part, name, value, _ in self._stored:
                     part.__dict__[name] = value
 
     def fix_numbers(self, widths: Sequence[int]) -> None:
         """Set the attributes permanently, on a module whose tensors were replaced permanently."""
-        for part, full, own in self._numbers:
+        for part, full, own in self._width_attributes:
             part.__dict__.update(_fit_numbers(part, full, own, widths))
         for part, name, value, layouts in self._stored:
-            part.__dict__[name] = _at(value, layouts, widths)
+            part.__dict__[name] = _values_at(value, layouts, widths)
 
 
 _Stored = tuple[nn.Module, str, Any, dict[str, Layout]]  # a module, its attribute, the full value, its layouts
@@ -126,7 +126,7 @@ def _stored_numbers(module: nn.Module, numbers: Mapping[str, Layout]) -> list[_S
     return [(part, key[1], part.__dict__[key[1]], found[key]) for key, part in parts.items() if key[1] in part.__dict__]
 
 
-def _at(value: Any, layouts: Mapping[str, Layout], widths: Sequence[int]) -> Any:
+def _values_at(value: Any, layouts: Mapping[str, Layout], widths: Sequence[int]) -> Any:
     """Return an int, or a tuple or list of ints, at other widths."""
     if "" in layouts:
         return length(layouts[""], widths)
@@ -178,7 +178,7 @@ def _computed_weight(
     return own.get("weight_orig") or next((layouts[name] for name in places if name in layouts), None)
 
 
-def _numbers(part: nn.Module) -> dict[str, Any]:
+def _width_attributes(part: nn.Module) -> dict[str, Any]:
     known = (
         _ConvNd, nn.Linear, nn.Embedding, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.PReLU,
         nn.RNNBase, nn.RNNCellBase,
@@ -201,7 +201,7 @@ def _fit_numbers(
         shape = tuple(length(layout, widths) for layout in own["weight"])
         if isinstance(part, nn.Linear):
             return {"out_features": shape[0], "in_features": shape[1]}
-        return _fitted_conv(part, full, shape, within=_alike(own["weight"][0], full["groups"]))
+        return _fitted_conv(part, full, shape, within=_has_equal_groups(own["weight"][0], full["groups"]))
     if isinstance(part, nn.RNNBase):  # it also keeps a list of its weights
         weights = [getattr(part, name, None) for name in part._flat_weights_names]
         return {"input_size": sizes[1], "_flat_weights": weights}
@@ -217,7 +217,7 @@ def _fit_numbers(
     return {"num_parameters" if isinstance(part, nn.PReLU) else "num_features": sizes[0]}
 
 
-def _alike(layout: Layout, groups: int) -> bool:
+def _has_equal_groups(layout: Layout, groups: int) -> bool:
     """Return whether a dimension is narrowed within its groups, so that each group has the same segments."""
     each, over = divmod(len(layout), groups)
     return groups > 1 and each > 0 and not over and layout == layout[:each] * groups

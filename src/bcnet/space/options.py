@@ -55,7 +55,7 @@ class SpaceOptions:
             raise WidthError(
                 f"widen must be in [1, {MOST_WIDENING:g}], widths over the network's own; got {self.widen!r}"
             )
-        if not _whole(self.num_choices):
+        if not _is_whole(self.num_choices):
             raise WidthError(f"num_choices must be a positive int; got {self.num_choices!r}")
         if (
             isinstance(self.min_ratio, bool)
@@ -65,12 +65,12 @@ class SpaceOptions:
             raise WidthError(f"min_ratio must be in [0, 1]; got {self.min_ratio!r}")
         own = self.multiple_of.values() if isinstance(self.multiple_of, Mapping) else [self.multiple_of]
         for value in own:
-            if not _whole(value) and self.multiple_of != "fast":
+            if not _is_whole(value) and self.multiple_of != "fast":
                 raise WidthError(
                     f'multiple_of must be a positive int, one for each group named, or "fast"; got {value!r}'
                 )
         for value in self._smallest.values():
-            if not _whole(value):
+            if not _is_whole(value):
                 raise WidthError(f"min_width must be a positive int, or one for each pattern of layers; got {value!r}")
         for name in ("ignore", "only"):
             patterns = getattr(self, name)
@@ -127,7 +127,7 @@ def fast_multiple(group: WidthGroup) -> int:
     return wanted
 
 
-def _whole(value: object) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 

@@ -117,7 +117,7 @@ class Problem:
         """Return the cost as a share of the budget, the largest over all limits, shape `(candidates,)`."""
         return np.asarray(np.max([values / limit for values, limit in self._costs(indices)], axis=0))
 
-    def uniform(self, count: int, rng: np.random.Generator) -> IntArray:
+    def draw_uniform(self, count: int, rng: np.random.Generator) -> IntArray:
         """Draw every index independently and uniformly, feasible or not, shape `(count, groups)`."""
         return rng.integers(self.sizes, size=(count, len(self.sizes)))
 
@@ -153,12 +153,12 @@ class Problem:
     def _round(self, position: FloatArray) -> IntArray:
         return np.clip(np.rint(position), 0, self.sizes - 1).astype(np.int64)
 
-    def outward(self) -> Iterator[Widths]:
+    def from_narrowest(self) -> Iterator[Widths]:
         """Iterate over every feasible candidate once, from the narrowest outwards (breadth first)."""
-        return iter(self._outward)
+        return iter(self._from_narrowest)
 
     @cached_property
-    def _outward(self) -> Remembered[Widths]:
+    def _from_narrowest(self) -> Remembered[Widths]:
         return Remembered(self._walk())
 
     def _walk(self) -> Iterator[Widths]:
@@ -183,14 +183,14 @@ class Problem:
         """
         found: dict[Widths, None] = {}
         for attempt in range(2 * tries):
-            draw = self.near_budget if attempt < tries else self.uniform
+            draw = self.near_budget if attempt < tries else self.draw_uniform
             indices = draw(max(2 * (count - len(found)), 8), rng)
             fresh = (w for w in self.widths(indices[self.feasible(indices)]) if w not in known)
             found.update(dict.fromkeys(fresh))
             if len(found) >= count:
                 return list(found)[:count]
         # Few candidates are left, which draws are unlikely to hit: list them.
-        for widths in self.outward():
+        for widths in self.from_narrowest():
             if widths not in known:
                 found[widths] = None
             if len(found) >= count:

@@ -101,7 +101,7 @@ def _placeholder(p: Propagation, node: Any, spec: Any) -> Any:
     shape = tuple(value.shape)
     if spec.kind is not InputKind.USER_INPUT or len(shape) < 2:
         return Labels(shape, (None,) * len(shape))
-    channels = p.symbols.fresh(shape[1], Reason("the network's input"))
+    channels = p.symbols.new_dim(shape[1], Reason("the network's input"))
     p.inputs.append(channels)
     return Labels(shape, (None, channels, *(None,) * (len(shape) - 2)))
 
@@ -110,11 +110,11 @@ def _call(p: Propagation, node: Any, values: dict[Any, Any]) -> Any:
     args = _filled_in(node.args, values)
     kwargs = _filled_in(dict(node.kwargs), values)
     found = RULES.get(operator_of(node))
-    tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
+    tensors = [item for item in _flatten([args, kwargs]) if isinstance(item, Labels)]
     if found is None and not tensors and operator_of(node) in MADE_OF_NOTHING:
         return p.label_new(node.meta["val"])
     if found is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
-        return broadcast(p, node, *_flat([args, kwargs]))
+        return broadcast(p, node, *_flatten([args, kwargs]))
     if found is None:
         return unknown(p, node, tensors)
     if not tensors:  # arithmetic of sizes
@@ -159,9 +159,9 @@ def _filled_in(item: Any, values: dict[Any, Any]) -> Any:
     return item
 
 
-def _flat(item: Any) -> list[Any]:
+def _flatten(item: Any) -> list[Any]:
     if isinstance(item, dict):
         item = list(item.values())
     if isinstance(item, (tuple, list)):
-        return [leaf for part in item for leaf in _flat(part)]
+        return [leaf for part in item for leaf in _flatten(part)]
     return [item]

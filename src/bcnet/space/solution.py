@@ -34,7 +34,7 @@ class Solution:
             name: tuple(None if dim is None else resolve(dim) for dim in labels.dims)
             for name, labels in propagation.tensors.items()
         }
-        self.dims: list[Dim] = [(piece._replace(repeat=1),) for piece in self._searchable()]
+        self.dims: list[Dim] = [(piece._replace(repeat=1),) for piece in self._searchable_pieces()]
         self._index = {dim[0].variable: group for group, dim in enumerate(self.dims)}
         self._units = self._common_repeats()
         self.groups = self._with_distinct_names(
@@ -67,13 +67,13 @@ class Solution:
                 for live in self._propagation.live
             ),
             layouts={name: layout for name, layout in layouts.items() if any(map(follows_widths, layout))},
-            numbers=dict(self._numbers()),
+            numbers=dict(self._attribute_layouts()),
             fixed=fixed,
             layers=self._layers({name: layouts[name] for name in layouts if name in parameters}, batch),
             uncounted=tuple(self._propagation.uncounted),
         )
 
-    def _numbers(self) -> Iterable[tuple[str, Layout]]:
+    def _attribute_layouts(self) -> Iterable[tuple[str, Layout]]:
         """Return the layouts of width-dependent attributes of layers without tensors."""
         for key, dim in self._propagation.numbers:
             layout = self._layout(dim)
@@ -86,7 +86,7 @@ class Solution:
             tuple(self._layouts(labels.dims, labels.shape) for labels in graph) for graph in self._propagation.outputs
         )
 
-    def _searchable(self) -> list[Piece]:
+    def _searchable_pieces(self) -> list[Piece]:
         """Return the free variables that layers produce, in network order."""
         symbols = self._propagation.symbols
         found: dict[int, Piece] = {}

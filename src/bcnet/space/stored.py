@@ -131,11 +131,11 @@ class StoredNumbers:
                 sets[groups] = None
         return numbers, sets.keys()
 
-    def unread(self, runs: Callable[[], object]) -> frozenset[Kind]:
+    def unread_kinds(self, runs: Callable[[], object]) -> frozenset[Kind]:
         """Return the kinds that `runs`, a call of the model in both modes, does not read."""
         candidates = {place.kind for place in self._places if place.is_certain}
         for _ in range(_MOST_READS):
-            taken = self._without(candidates)
+            taken = self._remove_places(candidates)
             try:
                 runs()
                 return frozenset(candidates)
@@ -163,18 +163,18 @@ class StoredNumbers:
         # Option 0 is the most likely layout of each attribute; then the second one, or a part of a longer layout, for
         # all kinds.
         first = dict.fromkeys(kinds, 0)
-        options = [option for option in (1, _PART) if any(self._has(kind, option) for kind in kinds)]
+        options = [option for option in (1, _PART) if any(self._has_option(kind, option) for kind in kinds)]
         others = [dict.fromkeys(kinds, option) for option in options]
         # A kind that counts something else, such as pixels, may break what others repair.
         others += [{one: option for one, option in first.items() if one != kind} for kind in kinds]
-        others += [{**first, kind: option} for option in options for kind in kinds if self._has(kind, option)]
+        others += [{**first, kind: option} for option in options for kind in kinds if self._has_option(kind, option)]
         return [first, *others[:_MOST_TRIES]]
 
-    def _has(self, kind: Kind, option: int) -> bool:
+    def _has_option(self, kind: Kind, option: int) -> bool:
         places = [place for place in self._places if place.kind == kind]
         return any(place.share is not None if option == _PART else len(place.options) > option for place in places)
 
-    def _without(self, kinds: set[Kind]) -> list[tuple[nn.Module, dict[str, Any]]]:
+    def _remove_places(self, kinds: set[Kind]) -> list[tuple[nn.Module, dict[str, Any]]]:
         taken = []
         for place in self._places:
             name = place.kind[1]
@@ -192,8 +192,8 @@ def _places(model: nn.Module, space: WidthSpace) -> Iterator[_Place]:
         else:
             names = tuple(vars(part))
         # Lengths of the module's own tensors are likelier than those around it, and a telling name than either.
-        layouts = _within(prefix, space)
-        around = _within(prefix.rpartition(".")[0], space)
+        layouts = _layouts_within(prefix, space)
+        around = _layouts_within(prefix.rpartition(".")[0], space)
         for name in names:
             if name.startswith("_") or name not in vars(part):
                 continue
@@ -210,7 +210,7 @@ def _places(model: nn.Module, space: WidthSpace) -> Iterator[_Place]:
                     yield _Place(place, (type(part), name), part, tuple(options), share, bool(own), certain)
 
 
-def _within(prefix: str, space: WidthSpace) -> list[Layout]:
+def _layouts_within(prefix: str, space: WidthSpace) -> list[Layout]:
     """Return the layouts of all dimensions of a module's tensors."""
     return [dim for name, layout in space.layouts.items() if _is_within(name, prefix) for dim in layout]
 

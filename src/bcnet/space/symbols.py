@@ -47,7 +47,7 @@ class Symbols:
         self._bindings: list[Dim | None] = []
         self._reasons: list[Reason | None] = []
 
-    def fresh(self, atoms: int, reason: Reason | None = None) -> Dim:
+    def new_dim(self, atoms: int, reason: Reason | None = None) -> Dim:
         """Return a new dimension of `atoms` elements, pinned from the start if a reason is given."""
         self._bindings.append(None)
         self._reasons.append(reason)
@@ -108,7 +108,7 @@ class Symbols:
                 if piece.size > missing:
                     if not self._cut(piece, missing):
                         self.fix(dim, reason)
-                        return [self.fresh(s, reason) for s in sizes]
+                        return [self.new_dim(s, reason) for s in sizes]
                     piece = self._refresh(stack)
                 part.append(stack.pop())
                 missing -= piece.size
@@ -133,7 +133,7 @@ class Symbols:
         if size % piece.repeat:
             return False
         head = size // piece.repeat
-        self._bind(piece.variable, self.fresh(head) + self.fresh(piece.atoms - head))
+        self._bind(piece.variable, self.new_dim(head) + self.new_dim(piece.atoms - head))
         return True
 
     def _tie(self, a: Piece, b: Piece, reason: Reason) -> None:
@@ -149,6 +149,6 @@ class Symbols:
             older, newer = sorted((a, b))
             self._bind(newer.variable, (Piece(older.variable, older.atoms),))
         else:
-            shared = self.fresh(a.size // common)[0]
+            shared = self.new_dim(a.size // common)[0]
             for piece in (a, b):
                 self._bind(piece.variable, (shared._replace(repeat=common // piece.repeat),))

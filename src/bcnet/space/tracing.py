@@ -66,7 +66,7 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
     if propagation.has_divided:
         readings.append({"channels_first": True})
     others = (_propagate(model, graphs, options, **reading) for reading in readings)
-    space = _freest(model, example, chain((propagation,), others), options)
+    space = _freest_space(model, example, chain((propagation,), others), options)
     if options.widen > 1:
         wide = widen(space, options)
         check_runs(model, example, space, wide)
@@ -101,7 +101,9 @@ def _tie_attention(propagation: Propagation, model: nn.Module) -> None:
                 propagation.symbols.unify(projected, read * 3, Reason("attention over what is pinned at full width"))
 
 
-def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation], options: SpaceOptions) -> WidthSpace:
+def _freest_space(
+    model: nn.Module, example: Example, attempts: Iterable[Propagation], options: SpaceOptions
+) -> WidthSpace:
     """Return the first space without pinned groups, else the one with the fewest; else raise the first error.
 
     Among equals, it is the one whose reasons include a remedy.
@@ -174,7 +176,7 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
     if broken:
         stored = StoredNumbers(model, space)
     # Attributes that forward never reads are set too, for other methods of the model such as a switch to deployment.
-    unread = stored.unread(trials.run_as_it_is) if stored.kinds else frozenset()
+    unread = stored.unread_kinds(trials.run_as_it_is) if stored.kinds else frozenset()
     return space.with_numbers(stored.layouts(needed, unread - set(needed)))
 
 

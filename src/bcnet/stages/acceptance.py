@@ -134,7 +134,7 @@ class Acceptance:
                 problem = corrected_problem(workload, self.slow, share)
             except BudgetError:  # as measured, every network of the space is too slow
                 break
-            further = searcher.further(problem, candidates)
+            further = searcher.further_proposals(problem, candidates)
             if not further:
                 break
             heuristics = {name: w for name, w in heuristic_widths(problem).items() if name not in free}

@@ -107,7 +107,7 @@ class Context:
         self._outputs.pop(name, None)
         return self.output(name)
 
-    def once(self, key: Any, make: Callable[[], _T]) -> _T:
+    def remember(self, key: Any, make: Callable[[], _T]) -> _T:
         """Return the result of `make`, computed once per process."""
         if key not in self._kept:
             self._kept[key] = make()

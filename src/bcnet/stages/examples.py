@@ -73,11 +73,11 @@ def _spread(context: Context, images: int) -> tuple[Pytree, Any, list[int]]:
     """Return equally spaced test images, their targets and their indices, on the CPU."""
     wanted = min(context.settings.options.examples, images)
     numbers = [(2 * place + 1) * images // (2 * wanted) for place in range(wanted)]
-    parts = [*_take(context.workload.parts.test(), numbers)]
+    parts = [*_take_items(context.workload.parts.test(), numbers)]
     return concat_batches([x for x, _ in parts]), concat_batches([y for _, y in parts]), numbers
 
 
-def _take(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Pytree, Any]]:
+def _take_items(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Pytree, Any]]:
     first = 0
     last = numbers[-1]
     for x, y in batches:

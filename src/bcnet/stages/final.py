@@ -114,7 +114,7 @@ class FinalStage(Stage):
             )
         )
         ended = {"ended": list(records.ended)} if records.ended else {}
-        outcome = {**_about(context, widths), "skipped": len(records.skipped), **ended, **test}
+        outcome = {**_facts_before_test(context, widths), "skipped": len(records.skipped), **ended, **test}
         directory.write_tensors(self.file, self.name, network.state_dict(), outcome)
 
     def _train(self, context: Context, widths: Widths, network: nn.Module) -> LossRecords:
@@ -226,7 +226,7 @@ class UniformStage(FinalStage):
         known = with_models(context)
         _, state = theirs.read_tensors(self.file, self.name)
         stored = {key: state[key] for key in ("widths", "others") if key in state}
-        return stored == _about(known, self.widths(known))
+        return stored == _facts_before_test(known, self.widths(known))
 
 
 class SearchedStage(FinalStage):
@@ -302,7 +302,7 @@ class SearchedStage(FinalStage):
             directory.write_tensors(f"{self._stem}{end}.safetensors", f"{self.name}{mark}", tensors, state)
 
 
-def _about(context: Context, widths: Widths) -> dict[str, Any]:
+def _facts_before_test(context: Context, widths: Widths) -> dict[str, Any]:
     """Return the facts stored with a network of these widths before it is tested."""
     others = context.workload.space.cost(widths).others
     return {"widths": list(widths), **({"others": dict(others)} if others else {})}

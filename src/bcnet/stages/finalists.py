@@ -64,7 +64,7 @@ def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     return sorted(candidates, key=lambda c: (-c.score, -c.cost.macs))[:count]
 
 
-def apart(best: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
+def choose_apart(best: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
     """Return the first `count` that differ from all before by a mean `distance` in width ratio."""
     ratios = np.array([c.widths for c in best]).reshape(len(best), len(space.full)) / space.full
     kept: list[int] = []
@@ -164,7 +164,7 @@ class FinalistsStage(Stage):
         """Return the candidates to score again, among those that satisfy the budget as measured; empty if none does."""
         longer = searched.scorer.longer
         problem = Problem.of(context.workload.space, context.workload.budget)
-        inside = list(_inside(searched).values())
+        inside = list(_scored_inside(searched).values())
         modelled = searched.searcher.choose(problem, inside)  # ranked by the searcher's model
         ordered = finalists(inside, len(inside)) if modelled is None else modelled
         free = acceptance.free
@@ -181,7 +181,7 @@ class FinalistsStage(Stage):
         searched: Searched = context.output(search_of(context) or "evolution")
         fresh = sum(len(y) for _, y in context.workload.fresh) if searched.scorer.again is not None else 0
         try:
-            rescored = _read(context, self.file, _inside(searched))
+            rescored = _read(context, self.file, _scored_inside(searched))
         except (KeyError, TypeError, ValueError, OverflowError):
             rescored = []
         if not rescored:
@@ -194,7 +194,7 @@ class FinalistsStage(Stage):
         return pooled_choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
 
 
-def _inside(searched: Searched) -> dict[Widths, Candidate]:
+def _scored_inside(searched: Searched) -> dict[Widths, Candidate]:
     found = searched.found
     return {c.widths: c for c in found.evaluations if found.budget.admits(c.cost)}
 
@@ -204,7 +204,7 @@ def _finalists(context: Context, scorer: Scorer, ranked: Sequence[Candidate]) ->
     settings = context.settings
     if not scorer.longer:
         return list(ranked[: _count(settings)])
-    return apart(ranked, _count(settings), context.workload.space, 1 / settings.space.num_choices)
+    return choose_apart(ranked, _count(settings), context.workload.space, 1 / settings.space.num_choices)
 
 
 def _count(settings: Settings) -> int:

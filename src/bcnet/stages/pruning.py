@@ -116,7 +116,7 @@ class _Remembered:
     def __init__(self, context: Context, advance: Advance) -> None:
         self._context = context
         self._advance = advance
-        self._file = context.directory.alone()
+        self._file = context.directory.for_this_process()
         known = self._file.read(_SCORES)["scores"] if self._file.has(_SCORES) else []
         self._scores = [float(score) for score in known]
         self._asked = 0

@@ -147,7 +147,7 @@ class ReliabilityStage(Stage):
         if isinstance(searched.scorer.score, NetworkScores):
             found = _of_networks(context, searched)
         elif isinstance(evaluator, SupernetEvaluator):
-            found = self._of_paths(context, _some(searched, context.settings.seed), evaluator)
+            found = self._of_paths(context, _sample_scored(searched, context.settings.seed), evaluator)
         else:
             found = None
         context.directory.write(self.file, {"reliability": None if found is None else found.model_dump(mode="json")})
@@ -177,7 +177,7 @@ class ReliabilityStage(Stage):
 
 def _of_networks(context: Context, searched: Searched) -> Reliability | None:
     """Estimate reliability from the stored scores on parts of the images."""
-    scored = [c for c in _inside(searched) if len(c.parts) > 1]
+    scored = [c for c in _scored_inside(searched) if len(c.parts) > 1]
     if len(scored) < _FEWEST:
         return None
     space = context.workload.space
@@ -226,15 +226,15 @@ def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
     return labels
 
 
-def _inside(searched: Searched) -> list[Candidate]:
+def _scored_inside(searched: Searched) -> list[Candidate]:
     """Return the feasible candidates that were scored on all images."""
     found = searched.found
     return [c for c in found.evaluations if found.budget.admits(c.cost)]
 
 
-def _some(searched: Searched, seed: int) -> list[Candidate]:
+def _sample_scored(searched: Searched, seed: int) -> list[Candidate]:
     """Return a sample of them, drawn independently of their scores."""
-    inside = list({c.widths: c for c in _inside(searched)}.values())
+    inside = list({c.widths: c for c in _scored_inside(searched)}.values())
     rng = np.random.default_rng([seed, 7])
     chosen = sorted(rng.permutation(len(inside))[:CANDIDATES].tolist())
     return [inside[number] for number in chosen]

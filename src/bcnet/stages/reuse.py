@@ -35,7 +35,7 @@ def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
     return all(a.get(key) == b.get(key) for key in {*a, *b} if key.startswith(read) and key != "data")
 
 
-def others(runs: Sequence[str | os.PathLike[str]], run_dir: Path) -> list[Path]:
+def other_runs(runs: Sequence[str | os.PathLike[str]], run_dir: Path) -> list[Path]:
     """Return the directories among `runs` other than `run_dir`.
 
     Raises:

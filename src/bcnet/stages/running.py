@@ -62,7 +62,11 @@ def run_stages(
         silent = Context(settings, workload, directory, Reporter(), world, checkpoint_seconds, stages)
         if take_from:
             alone = dataclasses.replace(
-                silent, directory=directory.alone(), reporter=reporter or Reporter(), world=ProcessGroup(), stages=every
+                silent,
+                directory=directory.for_this_process(),
+                reporter=reporter or Reporter(),
+                world=ProcessGroup(),
+                stages=every,
             )
             world.on_rank_zero(lambda: _reuse_all(take_from, alone))
         if not world.is_rank_zero:
@@ -133,7 +137,7 @@ def resolved_settings(
         )
         return resolved.model_dump(mode="json")
 
-    world.check_same(request.flat() | {"images": source.data_digest} | versions())
+    world.check_same(request.flatten() | {"images": source.data_digest} | versions())
     settings = Settings.model_validate(world.on_rank_zero(complete))
     if is_custom(request.method):  # the document has the fields of a custom method, the request its code
         settings = settings.model_copy(update={"method": request.method})

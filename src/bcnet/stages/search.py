@@ -282,7 +282,7 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
 
         def known_rows() -> list[Any]:
             opened.append(held.enter_context(EvaluationStore(file, space, settings.fingerprint())))
-            return [vars(c) | {"cost": _plain(c.cost)} for c in opened[0].evaluations]
+            return [vars(c) | {"cost": _plain_cost(c.cost)} for c in opened[0].evaluations]
 
         rows = context.world.on_rank_zero(known_rows)
         if not opened:
@@ -303,5 +303,5 @@ def _timed_unless(finished: bool, directory: RunDirectory, stage: str) -> Iterat
             yield
 
 
-def _plain(cost: Cost) -> dict[str, Any]:
+def _plain_cost(cost: Cost) -> dict[str, Any]:
     return {"macs": cost.macs, "params": cost.params, "others": dict(cost.others)}

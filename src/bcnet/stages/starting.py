@@ -60,7 +60,7 @@ def sort_once(context: Context, kept: Kept = ()) -> Supernet:
 
     Sorting channels and checking the permutation takes seconds, so it is done once per run.
     """
-    return context.once(("sorted", kept), lambda: Supernet(_sort_channels(context, kept), context.workload.space))
+    return context.remember(("sorted", kept), lambda: Supernet(_sort_channels(context, kept), context.workload.space))
 
 
 def empty_network(context: Context, widths: Widths) -> nn.Module:
@@ -132,7 +132,7 @@ def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
         recipe,
         seed=settings.training_seed,
         stage="final",
-        checkpoints=context.directory.alone().checkpoints(_name(widths, epochs), context.checkpoint_seconds),
+        checkpoints=context.directory.for_this_process().checkpoints(_name(widths, epochs), context.checkpoint_seconds),
         until=short.epochs,
     )
     return network
@@ -141,7 +141,7 @@ def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
 def interrupted_trial(context: Context, widths: Widths, epochs: int) -> Interrupted:
     """Return the trial of these widths, to be continued; it is trained again if its checkpoints are lost."""
     name = _name(widths, epochs)
-    directory = context.directory.alone()
+    directory = context.directory.for_this_process()
 
     def state() -> Loaded:
         trained_trial(context, widths, epochs)  # no work if its last checkpoint exists
@@ -154,12 +154,12 @@ def interrupted_trial(context: Context, widths: Widths, epochs: int) -> Interrup
 
 def drop_trial(context: Context, widths: Widths, epochs: float) -> None:
     """Remove the checkpoints of a trial."""
-    context.directory.alone().drop_checkpoints(_name(widths, epochs))
+    context.directory.for_this_process().drop_checkpoints(_name(widths, epochs))
 
 
 def drop_trials(context: Context) -> None:
     """Remove the checkpoints of all trials."""
-    context.directory.alone().drop_checkpoints("trial-*")
+    context.directory.for_this_process().drop_checkpoints("trial-*")
 
 
 def _name(widths: Widths, epochs: float) -> str:

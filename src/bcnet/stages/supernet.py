@@ -20,7 +20,7 @@ from bcnet.run.workload import Workload
 from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tensors, training_bytes
 from bcnet.stages.starting import reorder_trained
 from bcnet.supernet import Supernet, both_ends
-from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
+from bcnet.supernet.pairs import Pairs, UnpairableError, are_worthwhile
 from bcnet.train import STRATEGIES, LossRecords, SupernetLearner, derived_generator, train
 
 _SUPERNET = (
@@ -126,7 +126,7 @@ def supernet_learner(supernet: Supernet, settings: Settings, inputs: InputFacts)
     method = method_of(settings)
     strategy = STRATEGIES[method.strategy]()
     batch = method.recipe.batch_size
-    if method.pairs == "off" or (method.pairs == "auto" and not worthwhile(supernet.space, batch)):
+    if method.pairs == "off" or (method.pairs == "auto" and not are_worthwhile(supernet.space, batch)):
         return SupernetLearner(supernet, strategy)
     x = inputs.draw_random(2, torch.Generator().manual_seed(0), normal=True)
     try:

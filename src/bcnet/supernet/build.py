@@ -58,7 +58,7 @@ def build(
         network = _copy_of(model, supernet)
         return narrow_in_place(network, space, widths, side)
     generator = generator or torch.Generator().manual_seed(0)
-    full = _fresh(model, factory, generator)
+    full = _fresh_copy(model, factory, generator)
     if any(w > own_width for w, own_width in zip(widths, own.full, strict=True)):
         wide = stretch(copy.deepcopy(full), own, space.full, generator)
         rescale(wide, full, own, space.full)
@@ -82,7 +82,7 @@ def own_space(model: nn.Module, space: WidthSpace) -> WidthSpace:
     return space
 
 
-def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator: torch.Generator) -> nn.Module:
+def _fresh_copy(model: nn.Module, factory: Callable[[], nn.Module] | None, generator: torch.Generator) -> nn.Module:
     if factory is None:
         full = copy.deepcopy(model)
         redraw(full, generator)

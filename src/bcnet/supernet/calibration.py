@@ -19,9 +19,9 @@ class _MeanStatistics:
     def __init__(self, norm: _BatchNorm) -> None:
         self._norm = norm
         self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._hook = norm.register_forward_pre_hook(self._look)
+        self._hook = norm.register_forward_pre_hook(self._record_moments)
 
-    def _look(self, norm: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    def _record_moments(self, norm: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         values = inputs[0].transpose(0, 1).flatten(1)  # (channels, values)
         self._seen.append((values.mean(1), values.var(1)))
 

@@ -114,10 +114,10 @@ def permute(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.
 def _index(dim: Layout, orders: Sequence[Order]) -> torch.Tensor:
     """Return the source index of each element of a dimension, `(size of the dimension,)`."""
     starts = torch.tensor([0, *(segment.size for segment in dim[:-1])]).cumsum(0)
-    return torch.cat([start + _within(segment, orders) for start, segment in zip(starts, dim, strict=True)])
+    return torch.cat([start + _order_within(segment, orders) for start, segment in zip(starts, dim, strict=True)])
 
 
-def _within(segment: Segment, orders: Sequence[Order]) -> torch.Tensor:
+def _order_within(segment: Segment, orders: Sequence[Order]) -> torch.Tensor:
     if segment.group is None:
         return torch.arange(segment.size)
     order = torch.tensor(orders[segment.group])

@@ -13,7 +13,7 @@ appear twice too, one half per path.
 
 Four paths take two such passes. These need more multiply-adds than four narrow passes, but in half as many calls, at
 efficient channel counts, and with nearly constant shapes. Whether pairs are faster depends on network, batch and device
-(`worthwhile`).
+(`are_worthwhile`).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Pairs:
         full = [c + d for c, d in widths]
         with self._narrowing.apply(full, Side.LEFT, slice_tensor), self._strides.apply():
             output = call_model(self._network, x)
-        return _half(output, 0), _half(output, 1)
+        return _take_half(output, 0), _take_half(output, 1)
 
     def _places(
         self, name: str, tensor: torch.Tensor, widths: Sequence[tuple[int, int]]
@@ -163,7 +163,7 @@ class Pairs:
         return side.view([-1 if e == d else 1 for e in range(tensor.ndim)])
 
 
-def worthwhile(space: WidthSpace, batch: int) -> bool:
+def are_worthwhile(space: WidthSpace, batch: int) -> bool:
     """Return whether pairs train faster with batches of `batch` images.
 
     This holds if the layers with most of the work are narrow: the mean width of the groups, weighted by the
@@ -246,6 +246,6 @@ def _index(dim: Layout, widths: Sequence[tuple[int, int]], device: torch.device)
     return torch.cat([part for own, (left, right) in parts for part in (own[:left], own[len(own) - right :])])
 
 
-def _half(output: Any, which: int) -> Any:
+def _take_half(output: Any, which: int) -> Any:
     """Return one path's half of every output tensor, `(batch, 2 n, ...)` to `(batch, n, ...)`."""
     return tree_map(lambda t: t.chunk(2, dim=1)[which] if isinstance(t, torch.Tensor) else t, output)

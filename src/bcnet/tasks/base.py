@@ -231,7 +231,7 @@ def _by_class(values: Sequence[float], classes: Sequence[float]) -> dict[int, tu
     return {number: (len(own), sum(own) / len(own)) for number, own in sorted(found.items())}
 
 
-def alone(targets: Any, where: str) -> Tensor:
+def single_tensor(targets: Any, where: str) -> Tensor:
     """Return targets that are a single tensor.
 
     Raises:

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError, TrainingError
 from bcnet.measurement import Metric
-from bcnet.tasks.base import Distilling, Task, alone, named_logits, scalar, shape_of
+from bcnet.tasks.base import Distilling, Task, named_logits, scalar, shape_of, single_tensor
 from bcnet.tasks.shown import Shown, name_of
 
 _AUXILIARY = 0.3  # weight of an auxiliary head's loss
@@ -138,7 +138,7 @@ class Classification(Task):
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Return class numbers `(batch,)` of any integer type."""
-        given = alone(targets, where)
+        given = single_tensor(targets, where)
         if given.dtype not in _INTEGERS or given.ndim != 1:
             raise DataError(
                 f"the labels of {where} must be class numbers, int of shape ({len(given)},); got {given.dtype} "

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.measurement import Metric
-from bcnet.tasks.base import Task, alone, named_logits, pooled_ratio, shape_of
+from bcnet.tasks.base import Task, named_logits, pooled_ratio, shape_of, single_tensor
 from bcnet.tasks.shown import Shown, list_words, name_of
 
 
@@ -44,7 +44,7 @@ class MultiLabel(Task):
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Return zeros and ones as float32; `(batch,)` is accepted for one label."""
-        given = alone(targets, where)
+        given = single_tensor(targets, where)
         if given.ndim == self.labels == 1:
             given = given[:, None]
         values = given.float()

@@ -62,7 +62,7 @@ def task_described(description: str) -> Task | None:
     Raises:
         RecipeError: unknown settings.
     """
-    name = next((kind for kind, task in TASKS.items() if _says(description, task)), None)
+    name = next((kind for kind, task in TASKS.items() if _names_task(description, task)), None)
     if name is None:
         return None
     try:
@@ -78,11 +78,11 @@ def name_of_task(description: str) -> str | None:
     if task is None:
         return None
     kind = next(kind for kind, known in TASKS.items() if type(task) is known)
-    fields = {f.name: getattr(task, f.name) for f in _settable(type(task)) if getattr(task, f.name) is not None}
+    fields = {f.name: getattr(task, f.name) for f in _settable_fields(type(task)) if getattr(task, f.name) is not None}
     return f"{kind}:{','.join(f'{name}={value}' for name, value in fields.items())}" if fields else kind
 
 
-def _says(description: str, task: type[Task]) -> bool:
+def _names_task(description: str, task: type[Task]) -> bool:
     return description == task.name or description.startswith(f"{task.name} {{")
 
 
@@ -94,7 +94,7 @@ def _parse(name: str, settings: str) -> dict[str, str]:
 
 
 def _make(task: type[Task], fields: Mapping[str, Any]) -> Task:
-    known = {field.name: field for field in _settable(task)}
+    known = {field.name: field for field in _settable_fields(task)}
     unknown = [name for name in fields if name not in known]
     missing = [n for n, field in known.items() if n not in fields and field.default is dataclasses.MISSING]
     if unknown or missing:
@@ -113,6 +113,6 @@ def _make(task: type[Task], fields: Mapping[str, Any]) -> Task:
     return made
 
 
-def _settable(task: type[Task]) -> tuple[dataclasses.Field[Any], ...]:
+def _settable_fields(task: type[Task]) -> tuple[dataclasses.Field[Any], ...]:
     """Return the fields that text can set, which excludes a custom loss."""
     return tuple(field for field in dataclasses.fields(task) if field.repr)  # type: ignore[arg-type]

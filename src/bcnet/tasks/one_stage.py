@@ -94,7 +94,7 @@ class OneStageDetection(BoxTask):
 
     def score(self, outputs: Any, targets: Any) -> Tensor:
         """Return the negative loss of each image."""
-        each = zip(_each(outputs), _in_list(targets), strict=True)
+        each = zip(_split_images(outputs), _in_list(targets), strict=True)
         return -torch.stack([torch.stack(list(self._carried_out(o, [t]).values())).sum() for o, t in each])
 
     def detections(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,6 +166,6 @@ def _in_list(targets: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     return [{"boxes": boxes[labels >= 0], "labels": labels[labels >= 0]} for boxes, labels in pairs]
 
 
-def _each(outputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+def _split_images(outputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     """Return the outputs of single images."""
     return [{name: part[n : n + 1] for name, part in outputs.items()} for n in range(len(outputs[_LOGITS]))]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.measurement import Metric
-from bcnet.tasks.base import Task, alone, named_logits, shape_of
+from bcnet.tasks.base import Task, named_logits, shape_of, single_tensor
 from bcnet.tasks.shown import Shown, list_words, picture_of
 
 _LEAST_ERROR = 1e-10  # smallest squared error, which limits PSNR to 100 dB for a peak of 1
@@ -44,7 +44,7 @@ class Regression(Task):
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Return numbers as float32 `(batch, values)` if all are finite."""
-        given = alone(targets, where)
+        given = single_tensor(targets, where)
         rows = given.float().reshape(len(given), -1)
         if rows.shape[1] != self.values:
             raise DataError(
@@ -66,15 +66,15 @@ class Regression(Task):
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """Return the mean squared error."""
-        return self._off(outputs, targets).square().mean()
+        return self._errors(outputs, targets).square().mean()
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
         """Return the negative squared error of each image."""
-        return -self._off(outputs, targets).square().mean(dim=1)
+        return -self._errors(outputs, targets).square().mean(dim=1)
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
         """Return absolute and squared errors."""
-        off = self._off(outputs, targets)
+        off = self._errors(outputs, targets)
         return {"mae": off.abs().mean(dim=1), "mse": off.square().mean(dim=1)}
 
     def show(
@@ -85,7 +85,7 @@ class Regression(Task):
         return Shown(words=tuple(list_words([f"{value:.4g}" for value in row]) for row in rows.tolist()))
 
     @staticmethod
-    def _off(outputs: Any, targets: Tensor) -> Tensor:
+    def _errors(outputs: Any, targets: Tensor) -> Tensor:
         """Return the errors `(batch, values)`; numbers `(batch,)` would otherwise broadcast against `(batch, 1)`."""
         numbers: Tensor = named_logits(outputs).float()
         return numbers.reshape(len(numbers), -1) - targets.reshape(len(numbers), -1)
@@ -114,7 +114,7 @@ class DenseRegression(Task):
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Return images as float32 if all values are finite."""
-        given = alone(targets, where)
+        given = single_tensor(targets, where)
         if given.ndim < 3:
             raise DataError(
                 f"the targets of {where} must be images ({len(given)}, channels, height, width); got "

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.measurement import Metric
-from bcnet.tasks.base import Task, alone, named_logits, pooled_ratio, shape_of
+from bcnet.tasks.base import Task, named_logits, pooled_ratio, shape_of, single_tensor
 from bcnet.tasks.shown import Shown, with_masks
 
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}  # interpolation by the number of dimensions
@@ -63,7 +63,7 @@ class Segmentation(Task):
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Return masks as int64 if all their classes are valid; `(batch, 1, height, width)` is accepted too."""
-        given = alone(targets, where)
+        given = single_tensor(targets, where)
         if given.ndim in (4, 5) and given.shape[1] == 1:
             given = given[:, 0]
         if given.ndim not in (2, 3, 4) or given.is_floating_point():

@@ -121,7 +121,7 @@ def same_seed_same_result(make: Make) -> None:
 def same_result_in_another_process(make: Make) -> None:
     """Another interpreter makes the same evaluations in the same order."""
     here = [list(c.widths) for c in _search(make, toy_space(6), _HALF, 120, seed=3).evaluations]
-    path, module = _importable(make)
+    path, module = _locate_maker(make)
     command = (
         f"import sys, json; sys.path.insert(0, {path!r}); import {module} as m\n"
         "from bcnet.testing import searchers as s\n"
@@ -134,7 +134,7 @@ def same_result_in_another_process(make: Make) -> None:
     assert json.loads(run.stdout) == here
 
 
-def _importable(make: Make) -> tuple[str, str]:
+def _locate_maker(make: Make) -> tuple[str, str]:
     """Return folder and name under which another process imports the module of `make`."""
     module = sys.modules[make.__module__]
     assert module.__file__ is not None, "make is a function at the top level of a module"

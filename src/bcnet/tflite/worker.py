@@ -35,7 +35,7 @@ def convert(program: str, out: str, samples: str | None = None) -> dict[str, Any
     unquantized = f"{out}.fp32"
     model.export(unquantized)
     if samples is None:
-        Path(out).write_bytes(_lean(Path(unquantized).read_bytes()))
+        Path(out).write_bytes(_strip_names(Path(unquantized).read_bytes()))
         Path(unquantized).unlink()
         return {}
     import numpy as np
@@ -53,12 +53,12 @@ def convert(program: str, out: str, samples: str | None = None) -> dict[str, Any
     ranges = calibrator.Calibrator(unquantized, num_threads=1, qsv_update_func=qsv_utils.min_max_update)
     ranges.calibrate({_SIGNATURE: batches}, recipes)
     quantized = job.quantize(ranges.get_model_qsvs()).quantized_model
-    Path(out).write_bytes(_lean(bytes(quantized)))
+    Path(out).write_bytes(_strip_names(bytes(quantized)))
     Path(unquantized).unlink()
     return {}
 
 
-def _lean(content: bytes) -> bytes:
+def _strip_names(content: bytes) -> bytes:
     """Return the file with its constants inside, and without names except those of inputs and outputs.
 
     From 256 KiB the quantiser appends constants to the file, where tflite-micro does not look: it would treat the

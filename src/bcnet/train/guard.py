@@ -49,12 +49,12 @@ class Guard:
 
         The optimizer state must exist already.
         """
-        changed = [*self._module.parameters(), *self._state(bad.device)]
+        changed = [*self._module.parameters(), *self._optimizer_state(bad.device)]
         before = _copies(changed)
         yield
         _take_back([*changed, *self._module.buffers()], [*before, *self._buffers], bad)
 
-    def _state(self, device: torch.device) -> list[torch.Tensor]:
+    def _optimizer_state(self, device: torch.device) -> list[torch.Tensor]:
         """Return the optimizer's tensors on the device; those elsewhere are unused step counters."""
         values = (value for state in self._optimizer.state.values() for value in state.values())
         return [value for value in values if isinstance(value, torch.Tensor) and value.device == device]

@@ -54,9 +54,9 @@ class Health:
         """
         loss = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
         if not math.isfinite(loss):
-            return self._bad(step, f"a loss must be a finite number; got {', '.join(f'{x:.4g}' for x in losses)}")
+            return self._fault(step, f"a loss must be a finite number; got {', '.join(f'{x:.4g}' for x in losses)}")
         if not math.isfinite(norm):
-            return self._bad(step, f"the norm of the gradient must be a finite number; got {norm} at loss {loss:.4g}")
+            return self._fault(step, f"the norm of the gradient must be a finite number; got {norm} at loss {loss:.4g}")
         bound = self._loss_bound(classes)
         self._high = self._high + 1 if loss > bound else 0
         self._usual.append(loss)
@@ -66,7 +66,7 @@ class Health:
             return Verdict(fault, stop=True)
         return Verdict()
 
-    def _bad(self, step: int, fault: str) -> Verdict:
+    def _fault(self, step: int, fault: str) -> Verdict:
         row = 1
         while row <= len(self.skipped) and self.skipped[-row] == step - row:
             row += 1

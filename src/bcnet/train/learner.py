@@ -14,7 +14,7 @@ from bcnet.pytree import Pytree, call_model
 from bcnet.space import Side
 from bcnet.tasks import Classification, Task
 from bcnet.train.records import ChannelCounts
-from bcnet.train.step import Pass, Path, Strategy, Term, alone
+from bcnet.train.step import Pass, Path, Strategy, Term, separate_passes
 
 if TYPE_CHECKING:
     from bcnet.supernet import Supernet
@@ -52,7 +52,7 @@ class Learner(ABC):
 
     def passes(self, paths: Sequence[Path]) -> Sequence[tuple[int, ...]]:
         """Group paths into passes, by index."""
-        return alone(paths)
+        return separate_passes(paths)
 
     def teaches(self, paths: Pass) -> bool:
         """Return whether the outputs of a pass are the targets of the later passes of its step."""
@@ -105,7 +105,7 @@ class SupernetLearner(Learner):
     def passes(self, paths: Sequence[Path]) -> Sequence[tuple[int, ...]]:
         """Group a LEFT path with the first RIGHT path complementary to it; all others alone."""
         if self.pairs is None:
-            return alone(paths)
+            return separate_passes(paths)
         right = [i for i, path in enumerate(paths) if path.side is Side.RIGHT]
         divided: list[tuple[int, ...]] = []
         for i, path in enumerate(paths):

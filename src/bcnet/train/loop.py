@@ -125,7 +125,7 @@ def train(
     run.restore()
     learner.module.train()
     with own_global_randomness(run.device), _statistics_follow(learner.module):
-        run.go(on_step, on_epoch)
+        run.train_to_end(on_step, on_epoch)
     run.copy_state_from_rank_zero()
     run.take_average()
     run.take_best()
@@ -190,7 +190,7 @@ class _Run:
         self.total = len(batches) * self.epochs
         self.saver = Saver(checkpoints, self.total, world)
 
-    def go(self, on_step: Callback | None, on_epoch: Callback | None) -> None:
+    def train_to_end(self, on_step: Callback | None, on_epoch: Callback | None) -> None:
         """Train from `self.step` to the end; a partial epoch draws its order again and skips the finished batches."""
         length = len(self.batches)
         for epoch in range(self.step // length, self.epochs):
@@ -217,7 +217,7 @@ class _Run:
             stopping, averaged = self.stopping, module if self.average is None else self.average.module
             loss = self.world.on_rank_zero(lambda: float(stopping.loss(averaged.eval())))
             module.train()
-            self.best = self.best.after(averaged, loss, epochs)
+            self.best = self.best.best_after(averaged, loss, epochs)
         return epochs - self.best.epoch >= self.stopping.patience
 
     def train_on(self, x: Pytree, y: Pytree, epoch: int) -> Progress:
@@ -329,7 +329,7 @@ class _Run:
 
     def restore(self) -> None:
         """Resume from the newest checkpoint; without one, all processes start from rank 0's weights."""
-        found = self.saver.newest()
+        found = self.saver.load_newest()
         if found is not None:
             self.adopt(*found, source=self.saver.name)
             return

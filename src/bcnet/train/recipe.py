@@ -152,7 +152,7 @@ class Recipe(_Frozen):
                 raise RecipeError(f"{describe(error, known)}{advice if lacks else ''}") from None
 
     @model_validator(mode="after")
-    def _possible(self) -> Recipe:
+    def _check_possible(self) -> Recipe:
         if isinstance(self.schedule, Cosine) and self.schedule.final_lr > self.lr:
             raise ValueError(f"'schedule.final_lr' must be at most 'lr', {self.lr:g}; got {self.schedule.final_lr:g}")
         if isinstance(self.schedule, Steps) and list(self.schedule.milestones) != sorted(set(self.schedule.milestones)):
@@ -171,7 +171,7 @@ class Recipe(_Frozen):
         """
         document = self.model_dump()
         for key, value in changes.items():
-            _put(document, key, value)
+            _set_value(document, key, value)
         return parse_recipe(document)
 
 
@@ -240,7 +240,7 @@ def _shelf() -> Any:
     return resources.files("bcnet.train") / "recipes"
 
 
-def _put(document: dict[str, Any], key: str, value: Any) -> None:
+def _set_value(document: dict[str, Any], key: str, value: Any) -> None:
     *outer, last = key.split(".")
     place: Any = document
     for part in outer:

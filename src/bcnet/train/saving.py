@@ -75,7 +75,7 @@ class Saver:
         self._last_save = time.monotonic()
         self._save_seconds = self._last_save - start
 
-    def newest(self) -> Loaded | None:
+    def load_newest(self) -> Loaded | None:
         """Return the newest valid checkpoint on every process; None without checkpoints.
 
         Raises:

@@ -166,7 +166,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 Pass = tuple[Path, ...]  # paths that run forward and backward together
 
 
-def alone(paths: Sequence[Path]) -> list[tuple[int, ...]]:
+def separate_passes(paths: Sequence[Path]) -> list[tuple[int, ...]]:
     """Return every path in its own pass."""
     return [(i,) for i in range(len(paths))]
 
@@ -175,7 +175,7 @@ def accumulate_gradients(
     terms: Sequence[Term],
     losses_of: Callable[[Pass], Sequence[torch.Tensor]],
     backward: Callable[[torch.Tensor], object] = torch.Tensor.backward,
-    passes: Callable[[Sequence[Path]], Sequence[tuple[int, ...]]] = alone,
+    passes: Callable[[Sequence[Path]], Sequence[tuple[int, ...]]] = separate_passes,
 ) -> torch.Tensor:
     """Add the gradient of `sum over terms of mean over paths of their losses` to the parameters, without an update.
 

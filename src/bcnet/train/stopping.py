@@ -31,7 +31,7 @@ class BestEpoch:
     seen: int = 0
     weights: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
-    def after(self, network: nn.Module, loss: float, epochs: int) -> BestEpoch:
+    def best_after(self, network: nn.Module, loss: float, epochs: int) -> BestEpoch:
         """Return the best epoch so far, given the held-out `loss` of `network` after `epochs`."""
         if not loss < self.loss:
             return replace(self, seen=epochs)

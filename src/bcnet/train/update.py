@@ -82,7 +82,7 @@ class Updates:
         newest = self._unseen[-1]
         # The first update creates the momentum; before it there is no state to restore after a failed step.
         if look or len(self._unseen) >= self._look_every or not self.optimizer.state:
-            seen = self._look()
+            seen = self._read_unseen()
             if seen[-1].verdict.bad or self.offender(seen):
                 self._guard.restore()
                 self.scaler.update()  # it needs every step whose gradients it unscaled
@@ -101,7 +101,7 @@ class Updates:
         first_bad = next((s for s in seen if s.verdict.bad and self._recipe.on_bad_step == "stop"), None)
         return first_bad or next((s for s in seen[-1:] if s.verdict.stop), None)
 
-    def _look(self) -> list[Seen]:
+    def _read_unseen(self) -> list[Seen]:
         rows = torch.stack([torch.cat([m.losses, m.norm[None]]) for m in self._unseen]).tolist()
         seen = []
         for measured, (*losses, norm) in zip(self._unseen, rows, strict=True):
@@ -128,10 +128,10 @@ def moving_average(module: nn.Module, decay: float) -> AveragedModel:
     At first it keeps less, `(1 + n) / (10 + n)` after `n` updates, so that a training of a few hundred steps does not
     end near its start.
     """
-    return AveragedModel(module, multi_avg_fn=_towards(decay), use_buffers=True)
+    return AveragedModel(module, multi_avg_fn=_average_update(decay), use_buffers=True)
 
 
-def _towards(decay: float) -> Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]:
+def _average_update(decay: float) -> Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]:
     @torch.no_grad()
     def update(averages: Sequence[Tensor], weights: Sequence[Tensor], updates: Any) -> None:
         if not averages[0].is_floating_point():  # counts of batches

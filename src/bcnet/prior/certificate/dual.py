@@ -68,11 +68,11 @@ def _master(cuts: Sequence[Cut]) -> tuple[float, FloatArray, FloatArray]:
     objectives = np.array([cut.objective for cut in cuts])
     slacks = np.array([cut.slack for cut in cuts])  # (cuts, constraints)
     if slacks.shape[1] == 1:
-        return _single(objectives, slacks[:, 0])
-    return _several(objectives, slacks)
+        return _solve_single(objectives, slacks[:, 0])
+    return _solve_several(objectives, slacks)
 
 
-def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+def _solve_single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """Intersect the lower envelope's cuts: mix one that satisfies the constraint with one that violates it."""
     held = np.flatnonzero(slacks <= _HELD)
     broken = np.flatnonzero(slacks > _HELD)
@@ -99,7 +99,7 @@ def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArr
     return value, np.array([multiplier]), weights
 
 
-def _several(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+def _solve_several(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """Solve min w . e subject to w . s <= 0, sum w = 1, w >= 0; the multipliers are the constraints' dual values."""
     from scipy.optimize import linprog  # takes half a second to import, and is needed for several limits only
 

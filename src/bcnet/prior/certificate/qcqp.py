@@ -80,8 +80,8 @@ def solve(
     lagrangian = Lagrangian(errors, costs, max_cells)
     dual = lagrangian.maximise(_DUAL_TOLERANCE * span)
     recovery = Recovery(errors, costs, target=dual.bound + tolerance * span)
-    rows = recovery.better(recovery.narrowest(), lagrangian.mixed_candidates(dual))
-    rows = recovery.better(rows, lagrangian.tilted_candidates(dual, seed))
+    rows = recovery.improve_best(recovery.improve_narrowest(), lagrangian.mixed_candidates(dual))
+    rows = recovery.improve_best(rows, lagrangian.tilted_candidates(dual, seed))
     held = all(cost(rows) <= 1 + _CONSTRAINT_TOLERANCE for cost in costs)
     assert held, "the recovery left the constraint"
     objective = sum(float(e @ p) for e, p in zip(errors, rows, strict=True))

@@ -37,13 +37,13 @@ class Recovery:
         """Return the expected potential error."""
         return sum(float(e @ p) for e, p in zip(self._errors, rows, strict=True))
 
-    def narrowest(self) -> Rows:
+    def improve_narrowest(self) -> Rows:
         """Return rows improved from the narrowest candidate, which satisfies the budget."""
         rows = self.improve(one_hot(np.zeros(len(self._sizes), dtype=np.int64), self._sizes))
         assert rows is not None, "the narrowest candidate satisfies the budget"
         return rows
 
-    def better(self, best: Rows, starts: Iterable[IntArray]) -> Rows:
+    def improve_best(self, best: Rows, starts: Iterable[IntArray]) -> Rows:
         """Return the best of `best` and the rows found from all starts, each improved starting with every set.
 
         Stops early at the target.
@@ -62,7 +62,7 @@ class Recovery:
     def improve(self, rows: Rows, first: int = 0) -> Rows | None:
         """Return the local optimum from `rows`, which may exceed the budget; None if no single set can repair that."""
         current = list(rows)
-        feasible = self._holds(current)
+        feasible = self._satisfies(current)
         last = self.objective(current) if feasible else np.inf
         for _ in range(_SWEEPS):
             # Different first sets end in different local optima.
@@ -76,7 +76,7 @@ class Recovery:
             last = value
         return tuple(current)
 
-    def _holds(self, rows: Sequence[FloatArray]) -> bool:
+    def _satisfies(self, rows: Sequence[FloatArray]) -> bool:
         return all(cost(rows) <= 1 + _ROUNDING for cost in self._costs)
 
     def _improve_set(self, rows: list[FloatArray], members: Sequence[int]) -> bool:

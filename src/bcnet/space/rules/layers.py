@@ -37,7 +37,7 @@ def _conv_transpose(
         out = dense(p, x, channel, weight, 1, 0)
     for d in range(channel + 1, len(x.shape)):
         p.fix(x.dims[d], p.reason("a transposed convolution runs along channels"))
-    p.count_macs(x.without(channel), weight, out)
+    p.count_macs(x.drop_axis(channel), weight, out)
     return _finish_conv(p, node, x, channel, out, weight, bias)
 
 
@@ -46,10 +46,10 @@ def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int,
     p.unify(weight.dims[in_dim], x.dims[channel], "reads channels that are pinned at full width")
     out = weight.dims[out_dim]
     if out is None:
-        out = p.symbols.fresh(
+        out = p.symbols.new_dim(
             weight.shape[out_dim], p.reason("a weight computed in a way that the trace cannot follow")
         )
-    p.birth(out, weight)
+    p.record_produced(out, weight)
     return out
 
 
@@ -63,7 +63,7 @@ def _group_convolution(
     """
     if p.name_of(weight) in p.within:
         return _within_groups(p, x, channel, weight, groups)
-    shared = p.symbols.fresh(groups)[0]
+    shared = p.symbols.new_dim(groups)[0]
     out_size = out_size or weight.shape[held]
     text = "the channels of a convolution group cannot be told apart here"
     p.unify(x.dims[channel], (shared._replace(repeat=x.shape[channel] // groups),), text)
@@ -71,7 +71,7 @@ def _group_convolution(
     if within != held:
         p.fix(weight.dims[within], p.silent)
     out = (shared._replace(repeat=out_size // groups),)
-    p.birth(out, weight)
+    p.record_produced(out, weight)
     if within != held and weight.shape[within] > 1:
         p.grouped.append((p.name_of(weight), out))
     return out
@@ -84,13 +84,13 @@ def _within_groups(p: Propagation, x: Labels, channel: int, weight: Labels, grou
     held = weight.dims[0]
     if inner is None or held is None:
         p.fix(x.dims[channel], p.reason(text))
-        return p.symbols.fresh(weight.shape[0], p.reason(text))
+        return p.symbols.new_dim(weight.shape[0], p.reason(text))
     p.unify(x.dims[channel], inner * groups, text)
     first, *others = p.symbols.split(held, [weight.shape[0] // groups] * groups, p.reason(text))
     for other in others:
         p.symbols.unify(first, other, p.reason(text))
     out = p.symbols.resolve(first) * groups
-    p.birth(out, weight)
+    p.record_produced(out, weight)
     return out
 
 
@@ -101,7 +101,7 @@ def _along_channels(p: Propagation, node: Any, x: Labels, channel: int) -> Label
         if shape[d] != x.shape[d]:
             p.fix(x.dims[d], p.reason("a convolution along channels changes their number"))
     kept = (x.dims[d] if shape[d] == x.shape[d] else None for d in range(len(shape)))
-    return Labels(shape, tuple(kept)).without(channel)
+    return Labels(shape, tuple(kept)).drop_axis(channel)
 
 
 def _finish_conv(
@@ -128,7 +128,7 @@ def _weight_norm(p: Propagation, node: Any, direction: Labels, length: Labels, d
 
 
 @rule("fused_moving_avg_obs_fake_quant", "_fused_moving_avg_obs_fq_helper")
-def _observe(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
+def _fake_quantise(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
     """Handle fake quantisation with range observers; `rest[2:6]` are tables of min, max, scale and zero point."""
     minimum, maximum, scale, zero = rest[2:6]
     axis = rest[9]
@@ -157,7 +157,7 @@ def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels |
     out = dense(p, x, len(x.shape) - 1, weight, 0, 1)
     if bias is not None:
         p.unify(bias.dims[0], out, "bias")
-    p.count_macs(x.without(len(x.shape) - 1), weight, out)
+    p.count_macs(x.drop_axis(len(x.shape) - 1), weight, out)
     return Labels(out_shape(node), (*x.dims[:-1], out))
 
 
@@ -167,7 +167,7 @@ def _embed(p: Propagation, node: Any, weight: Labels, numbers: Labels, *rest: An
     features = weight.dims[1]
     assert features is not None
     p.fix(weight.dims[0], p.reason("rows that are looked up by their number"))
-    p.birth(features, weight)
+    p.record_produced(features, weight)
     return Labels(out_shape(node), (*numbers.dims, features))
 
 
@@ -190,7 +190,7 @@ def _group_norm(
     *rest: Any,
 ) -> Labels:  # fmt: skip
     if groups > 1:
-        whole = (p.symbols.fresh(groups)[0]._replace(repeat=x.shape[1] // groups),)
+        whole = (p.symbols.new_dim(groups)[0]._replace(repeat=x.shape[1] // groups),)
         p.unify(x.dims[1], whole, "the channels of a normalisation group cannot be told apart here")
         if weight is None:
             p.fix(

@@ -16,29 +16,29 @@ from bcnet.space.symbols import Dim
 
 
 @rule("cumsum", "cumprod", "cumsum_", "cumprod_", "logcumsumexp", "flip", "sort", "argsort")
-def _along(p: Propagation, node: Any, x: Labels, *rest: Any, dim: Any = -1, **options: Any) -> Any:
+def _keep_sizes(p: Propagation, node: Any, x: Labels, *rest: Any, dim: Any = -1, **options: Any) -> Any:
     """Return the labels of an operator that keeps the size of a dimension; it may permute channels of a whole group."""
     named = next((r for r in rest if isinstance(r, (int, list, tuple)) and not isinstance(r, bool)), dim)
-    kept = _whole(p, x, [named] if isinstance(named, int) else named, "channels that change places")
+    kept = _pin_mixed_groups(p, x, [named] if isinstance(named, int) else named, "channels that change places")
     value = node.meta["val"]
     return (kept,) * len(value) if isinstance(value, (tuple, list)) else kept
 
 
 @rule("roll")
 def _roll(p: Propagation, node: Any, x: Labels, shifts: Any, dims: Sequence[int] = ()) -> Labels:
-    return _whole(p, x, dims or range(len(x.shape)), "channels that change places")
+    return _pin_mixed_groups(p, x, dims or range(len(x.shape)), "channels that change places")
 
 
 @rule("rot90")
 def _rot90(p: Propagation, node: Any, x: Labels, k: int = 1, dims: Sequence[int] = (0, 1)) -> Labels:
-    turned = list(_whole(p, x, dims, "channels that change places").dims)
+    turned = list(_pin_mixed_groups(p, x, dims, "channels that change places").dims)
     if k % 2:
         first, second = dims
         turned[first], turned[second] = turned[second], turned[first]
     return Labels(out_shape(node), tuple(turned))
 
 
-def _whole(p: Propagation, x: Labels, axes: Sequence[int], why: str) -> Labels:
+def _pin_mixed_groups(p: Propagation, x: Labels, axes: Sequence[int], why: str) -> Labels:
     """Return the labels, pinned if a dimension holds more than one group, since its parts would change places."""
     for axis in axes:
         dim = x.dims[axis]
@@ -101,7 +101,7 @@ def _pick(p: Propagation, node: Any, x: Labels, axis: int, shape: tuple[int, ...
 
 
 @rule("index_put", "index_put_")
-def _put(p: Propagation, node: Any, x: Labels, indices: Sequence[Any], values: Any, *rest: Any) -> Any:
+def _masked_put(p: Propagation, node: Any, x: Labels, indices: Sequence[Any], values: Any, *rest: Any) -> Any:
     """Handle values written where a mask of the tensor's own shape is set."""
     mask = indices[0]
     if len(indices) != 1 or not isinstance(mask, Labels) or mask.shape != x.shape or values.shape not in ((), (1,)):
@@ -137,7 +137,7 @@ def _im2col(p: Propagation, node: Any, x: Labels, kernel: Sequence[int], *rest: 
 @rule("col2im")
 def _col2im(p: Propagation, node: Any, x: Labels, size: Any, kernel: Sequence[int], *rest: Any) -> Labels:
     shape = out_shape(node)
-    out = p.symbols.fresh(shape[-3])
+    out = p.symbols.new_dim(shape[-3])
     p.unify(x.dims[-2], (out[0]._replace(repeat=kernel[0] * kernel[1]),), "windows of channels that are pinned")
     return Labels(shape, (*x.dims[:-2], out, None, None))
 
@@ -148,7 +148,7 @@ def _cosine(p: Propagation, node: Any, x: Labels, y: Labels, dim: int = 1, eps: 
     for d, (one, other) in enumerate(zip(x.dims, y.dims, strict=True)):
         if x.shape[d] == y.shape[d] > 1:
             p.unify(one, other, "is compared with channels that are pinned at full width")
-    return Labels(out_shape(node), x.without(axis).dims)
+    return Labels(out_shape(node), x.drop_axis(axis).dims)
 
 
 @rule("new_zeros", "new_ones", "new_full", "new_empty", "sym_size")

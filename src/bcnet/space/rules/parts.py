@@ -31,7 +31,7 @@ def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> 
     if any(t.dims[axis] is not None for t in tensors):
         reason = p.reason("joined channels without a label")
         # A joined dimension is the sequence of its parts' channels; a part without a label is pinned.
-        dims[axis] = tuple(piece for t in tensors for piece in t.dims[axis] or p.symbols.fresh(t.shape[axis], reason))
+        dims[axis] = tuple(piece for t in tensors for piece in t.dims[axis] or p.symbols.new_dim(t.shape[axis], reason))
     return Labels(shape, tuple(dims))
 
 
@@ -54,19 +54,19 @@ def _stack(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -
 
 @rule("unbind")
 def _unbind(p: Propagation, node: Any, x: Labels, dim: int = 0) -> tuple[Labels, ...]:
-    part = _without(p, x, dim % len(x.shape))
+    part = _drop_axis(p, x, dim % len(x.shape))
     return (part,) * x.shape[dim]
 
 
 @rule("select")
 def _select(p: Propagation, node: Any, x: Labels, dim: int, index: int) -> Labels:
-    return _without(p, x, dim % len(x.shape))
+    return _drop_axis(p, x, dim % len(x.shape))
 
 
-def _without(p: Propagation, x: Labels, axis: int) -> Labels:
+def _drop_axis(p: Propagation, x: Labels, axis: int) -> Labels:
     """Return the labels without a dimension from which single elements are selected."""
     p.fix(x.dims[axis], p.reason("single channels are picked by their number", BY_NUMBER))
-    return x.without(axis)
+    return x.drop_axis(axis)
 
 
 @rule("slice")
@@ -159,7 +159,7 @@ def _pick(p: Propagation, x: Labels, sizes: Sequence[int], axis: int, why: str) 
     return tuple(
         Labels(
             (*x.shape[:axis], size, *x.shape[axis + 1 :]),
-            (*x.dims[:axis], p.symbols.fresh(size, reason), *x.dims[axis + 1 :]),
+            (*x.dims[:axis], p.symbols.new_dim(size, reason), *x.dims[axis + 1 :]),
         )
         for size in sizes
     )
@@ -169,7 +169,7 @@ def _pick(p: Propagation, x: Labels, sizes: Sequence[int], axis: int, why: str) 
 def _pixel_shuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
     shape = out_shape(node)
     axis = len(x.shape) - 3
-    out = p.symbols.fresh(shape[axis])
+    out = p.symbols.new_dim(shape[axis])
     p.unify(x.dims[axis], (out[0]._replace(repeat=factor**2),), "pixels shuffled out of fixed channels")
     return Labels(shape, x.dims).replace(**{f"d{axis}": out})
 

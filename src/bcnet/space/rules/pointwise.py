@@ -24,7 +24,7 @@ from bcnet.space.symbols import Dim
     "tril", "triu", "rrelu", "rrelu_with_noise", "conj", "resolve_conj", "_conj", "conj_physical", "_conj_physical",
     "real", "imag", "angle", "resolve_neg", "positive", "fake_quantize_per_tensor_affine",
 )  # fmt: skip
-def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
+def _keep_labels(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
     return x
 
 
@@ -112,9 +112,9 @@ def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: An
         reason = p.reason("channels of zeros added by padding")
         if before < 0 or after < 0:
             p.fix(dim, reason)
-            dims[d] = p.symbols.fresh(out_shape(node)[d], reason)
+            dims[d] = p.symbols.new_dim(out_shape(node)[d], reason)
         else:
-            zeros = [p.symbols.fresh(count, reason) if count else () for count in (before, after)]
+            zeros = [p.symbols.new_dim(count, reason) if count else () for count in (before, after)]
             p.padding.update(piece.variable for added in zeros for piece in added)
             dims[d] = (*zeros[0], *dim, *zeros[1])
     return Labels(out_shape(node), tuple(dims))

@@ -106,7 +106,7 @@ def _recurrent(p: Propagation, node: Any, x: Labels, state: Any, weights: Any, *
         matrices = [w for w in weights if isinstance(w, Labels) and len(w.shape) == 2]
     if not matrices:  # the length of a packed sequence depends on the data
         return unknown(p, node, [labels for labels in (x, state, weights) if isinstance(labels, Labels)])
-    positions = x.without(len(x.shape) - 1)
+    positions = x.drop_axis(len(x.shape) - 1)
     _, layers, _, _, bidirectional, *_ = rest
     each = len(weights) // (layers * (2 if bidirectional else 1))  # weights of a layer in one direction
     _hold_states(p, x, [weights[0], weights[each]] if bidirectional else [weights[0]], (state, weights))
@@ -125,7 +125,7 @@ def _cell(p: Propagation, node: Any, x: Labels, state: Any, *weights: Any) -> An
     _hold_states(p, x, weights[:1], (state, weights))
     for weight in _labels_in(weights):
         if len(weight.shape) == 2:
-            p.count_macs(x.without(len(x.shape) - 1), weight, None)
+            p.count_macs(x.drop_axis(len(x.shape) - 1), weight, None)
     value = node.meta["val"]
     if isinstance(value, (tuple, list)):
         return tuple(Labels(tuple(v.shape), (None,) * len(v.shape)) for v in value)
@@ -137,7 +137,7 @@ def _hold_states(p: Propagation, x: Labels, readers: Sequence[Labels], others: A
     for weight in readers:
         p.unify(x.dims[-1], weight.dims[1], _READ)
     read = [dim for weight in readers for dim in weight.dims[1:]]
-    for labels in (x.without(len(x.shape) - 1), *_labels_in(others)):
+    for labels in (x.drop_axis(len(x.shape) - 1), *_labels_in(others)):
         for dim in labels.dims:
             if all(dim is not one for one in read):
                 p.fix(dim, p.reason(_RECURRENT))

@@ -85,7 +85,7 @@ def _merge(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Di
         reason = p.reason(_MERGED)
         for d in labelled:
             p.fix(x.dims[d], reason)
-        return p.symbols.fresh(math.prod(x.shape[d] for d in old), reason)
+        return p.symbols.new_dim(math.prod(x.shape[d] for d in old), reason)
     return p.symbols.repeat(dim, behind) * before
 
 
@@ -102,7 +102,7 @@ def divide(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
         return [head] + [None] * (len(sizes) - 1)
     p.has_divided = True
     if p.channels_first:
-        shared = p.symbols.fresh(sizes[0])[0]
+        shared = p.symbols.new_dim(sizes[0])[0]
         reason = p.reason("channels divided into runs that do not correspond")
         p.symbols.unify(dim, (shared._replace(repeat=behind),), reason)
         return [p.symbols.resolve((shared,))] + [None] * (len(sizes) - 1)

@@ -38,15 +38,15 @@ def _transform_many(
 
 @rule("fft_fftshift", "fft_ifftshift")
 def _shift(p: Propagation, node: Any, x: Labels, dim: int | Sequence[int] | None = None) -> Labels:
-    return _mix(p, node, x, axes_of(x, dim))
+    return _pin_transformed(p, node, x, axes_of(x, dim))
 
 
 def _transform(p: Propagation, node: Any, x: Labels, axes: Sequence[int]) -> Labels:
     count_nothing(p, node)
-    return _mix(p, node, x, axes)
+    return _pin_transformed(p, node, x, axes)
 
 
-def _mix(p: Propagation, node: Any, x: Labels, axes: Sequence[int]) -> Labels:
+def _pin_transformed(p: Propagation, node: Any, x: Labels, axes: Sequence[int]) -> Labels:
     """Keep the labels of other dimensions, and pin channels along the transformed ones."""
     dims = list(x.dims)
     for axis in axes:

@@ -77,7 +77,7 @@ def unknown(p: Propagation, node: Any, arguments: Sequence[Any], why: str = "") 
     """
     remedy = "use another operator there, or add a rule for it to bcnet.space.rules"
     text = f"no rule for operator {node.target}" if not why else f"operator {node.target} in {why}"
-    reason = Reason(text, str(node.target), p.where(node), remedy)
+    reason = Reason(text, str(node.target), p.source_line(node), remedy)
     for labels in arguments:
         for dim in labels.dims:
             p.fix(dim, reason)
@@ -89,7 +89,7 @@ def unknown(p: Propagation, node: Any, arguments: Sequence[Any], why: str = "") 
 def count_nothing(p: Propagation, node: Any) -> None:
     """Record that the node's multiplications are not part of the cost."""
     if p.counting:
-        where = p.where(node)
+        where = p.source_line(node)
         p.uncounted[f"{node.target} ({where})" if where else str(node.target)] = None
 
 
