@@ -531,6 +531,11 @@ def test_settings_that_no_engine_takes_are_refused(settings):
         Latency(**settings)
 
 
+def test_the_engine_is_given_as_a_measure():
+    with pytest.raises(BudgetError, match=r"must be a bcnet.Latency; got 'onnxruntime'"):
+        bcnet.calibrate(torch.nn.Conv2d(3, 4, 3), torch.zeros(2, 3, 8, 8), latency="onnxruntime")
+
+
 def test_an_engine_that_is_not_there_says_so(monkeypatch):
     with pytest.raises(
         ExportError,

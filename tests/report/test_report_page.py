@@ -196,3 +196,9 @@ def test_runs_are_named_by_what_tells_them_apart(finished, other):
     there = dataclasses.replace(one, path=one.path / "b" / "x")
     assert run_names([here, there]) == ["a/x", "b/x"]
     assert run_names([one, one])[1].endswith("whole (2)")
+
+
+@pytest.mark.parametrize("runs", [[], "runs/half"])
+def test_a_comparison_takes_a_list_of_runs(runs, tmp_path):
+    with pytest.raises(RunError, match="must be a list of run directories; got"):
+        write_comparison(runs, tmp_path / "c.html")

@@ -37,6 +37,31 @@ def test_settings_survive_a_file_with_the_type_of_the_budget(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (bcnet.SpaceSettings, {"multiple_of": 0}, "^space: 'multiple_of' must be an int of at least 1.*; got 0"),
+        (bcnet.RunOptions, {"threads": -1}, "^options: 'threads' must be greater than 0; got -1"),
+        (bcnet.RunOptions, {"thread": 1}, "^options: unknown key 'thread': did you mean 'threads'"),
+    ],
+)
+def test_a_section_says_what_is_wrong_with_a_field(kind, fields, message):
+    with pytest.raises(RecipeError, match=message):
+        kind(**fields)
+    with pytest.raises(RecipeError, match=message):
+        make_section(kind, fields)
+
+
+def test_a_stored_file_of_other_settings_is_named(tmp_path):
+    for section, key, wrong in (("space", "num_choices", 0), ("training", "lr", -1), ("options", "threads", "many")):
+        document = settings().to_document()
+        document[section] |= {key: wrong}
+        write_document(tmp_path / "settings.json", document)
+        message = f"does not hold settings of this version: {section}: '{key}' must be .*; got {wrong!r}: start"
+        with pytest.raises(RunError, match=message):
+            read_settings(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("part", "settings"),
     [(WidthSpace.trace, SpaceSettings), (SpaceOptions, SpaceSettings), (Evolution, bcnet.BCNet)],
 )
@@ -259,4 +284,4 @@ def test_a_package_that_is_missing_is_said_before_data_are_fetched(tmp_path, mon
 )
 def test_a_field_of_several_types_is_described_once(given, message):
     with pytest.raises(RecipeError, match=message):
-        make_section(SpaceSettings, given, "space")
+        make_section(SpaceSettings, given)

@@ -89,6 +89,19 @@ def test_what_is_told_wrongly_is_refused_and_changes_nothing():
         Study(SPACE, Budget(macs=1))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"space": BUDGET, "budget": SPACE}, "in this order; got Budget and WidthSpace"),
+        ({"searcher": "evolution"}, "got 'evolution'"),
+        ({"searcher": Evolution}, "such as bcnet.Evolution.*got <class"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(arguments, message):
+    with pytest.raises(SearchError, match=message):
+        Study(**{"space": SPACE, "budget": BUDGET, **arguments})
+
+
 def test_random_widths_are_near_the_budget_and_of_the_seed():
     drawn = [SPACE.random(macs=0.5, seed=seed) for seed in range(8)]
     limit = SPACE.feasible(BUDGET).macs

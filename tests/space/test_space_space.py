@@ -121,6 +121,9 @@ def test_nearest_rounds_to_a_choice() -> None:
     assert space.nearest((61,)) == (60,)
     assert space.nearest((62,)) == (64,)
     assert space.nearest((64,)) == (64,)
+    for wrong in ((1, 2), 64, "64"):
+        with pytest.raises(WidthError, match="one number per group, 1; got"):
+            space.nearest(wrong)
 
 
 def test_sampling_is_uniform_and_a_function_of_the_generator() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny_job import TinyNetwork
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import bcnet
 from bcnet.errors import DataError, WidthError
@@ -99,3 +100,82 @@ def test_what_does_not_fit_is_refused(model):
         bcnet.narrow(space, model, (3, 5))
     with pytest.raises(DataError, match="batch"):
         bcnet.narrow(model, space, (3, 5), calibrate=[])
+
+
+LABELS = torch.arange(16) % 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        IMAGES.numpy(),
+        [IMAGES.numpy()],
+        [{"images": IMAGES}],
+        [(IMAGES, LABELS)],
+        [(IMAGES, torch.randn(16, 2))],
+        [{"image": IMAGES, "label": LABELS}],
+        TensorDataset(IMAGES, LABELS),
+        TensorDataset(IMAGES),
+        DataLoader(TensorDataset(IMAGES, LABELS), 16),
+    ],
+    ids=["array", "arrays", "named", "pair", "regression", "dict", "data set", "inputs alone", "loader"],
+)
+def test_inputs_come_in_any_form_with_or_without_targets(model, given):
+    space = bcnet.trace(model, IMAGES[:2])
+    expected = bcnet.narrow(model, space, (3, 5), calibrate=IMAGES)
+    network = bcnet.narrow(model, space, (3, 5), calibrate=given)
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(network.state_dict()[name], tensor)
+
+
+class Sum(nn.Module):
+    """Adds an input and a second one of integers, which has a default."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 6, 3)
+        self.norm = nn.BatchNorm2d(6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x, shift):
+        return self.head(self.norm(self.conv(x + shift[:, None, None, None])).mean((2, 3)))
+
+
+def test_a_second_input_of_integers_is_no_target():
+    torch.manual_seed(0)
+    model = Sum().eval()
+    space = bcnet.trace(model, (IMAGES[:2], LABELS[:2]))
+    network = bcnet.narrow(model, space, (4,), calibrate=[(IMAGES, LABELS)])
+    with torch.no_grad():
+        mean = network.conv(IMAGES + LABELS[:, None, None, None]).mean((0, 2, 3))
+    torch.testing.assert_close(network.norm.running_mean, mean)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([IMAGES[:, :, 0]], r"batch 0 \(from 0\), \(16, 1, 8\) float32: .*"),
+        ([IMAGES, IMAGES.expand(-1, 3, -1, -1)], r"batch 1 \(from 0\), \(16, 3, 8, 8\) float32: RuntimeError: .*"),
+        ([(IMAGES.double())], r"batch 0 .*\(16, 1, 8, 8\) float64: RuntimeError"),
+        ([IMAGES * float("nan")], r"inputs must be finite; got NaN or infinity in batch 0"),
+        ([["a", "b", "c"]], r"got str in batch 0 \(from 0\): convert it to a tensor"),
+        (5, r"inputs must be a tensor .*; got 5"),
+        ("cifar10", r"inputs must be a tensor .*; got 'cifar10'"),
+        (TensorDataset(IMAGES[:0]), r"needs at least one batch"),
+    ],
+)
+@pytest.mark.parametrize("reconstruct", [False, True])
+def test_inputs_that_do_not_fit_are_named(model, given, message, reconstruct):
+    space = bcnet.trace(model, IMAGES[:2])
+    with pytest.raises(DataError, match="got no batch" if reconstruct and "at least one" in message else message):
+        bcnet.narrow(model, space, (3, 5), calibrate=given, reconstruct=reconstruct)
+
+
+def test_an_item_that_cannot_be_read_is_named(model):
+    class Broken(TensorDataset):
+        def __getitem__(self, index):
+            raise OSError("no such file")
+
+    space = bcnet.trace(model, IMAGES[:2])
+    with pytest.raises(DataError, match=r"batch 0 \(from 0\) cannot be read: OSError: no such file"):
+        bcnet.narrow(model, space, (3, 5), calibrate=Broken(IMAGES))

@@ -171,6 +171,8 @@ def test_steps_without_a_finite_loss_are_no_records(space):
 def test_what_a_loop_cannot_do_is_refused(space):
     with pytest.raises(TrainingError, match="got Sandwich, whose paths learn from the full width"):
         bcnet.SupernetSteps(supernet_of(space), Sandwich())
+    with pytest.raises(TrainingError, match=r"got Linear: Supernet\(model, space\)"):
+        bcnet.SupernetSteps(nn.Linear(2, 2))
     (batch,) = batches(1)
     with pytest.raises(TrainingError, match=r"one number; got shape \(12, 3\)"):
         bcnet.SupernetSteps(supernet_of(space)).backward(lambda network: network(batch["x"])["logits"])

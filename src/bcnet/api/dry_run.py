@@ -59,7 +59,7 @@ def preview(model: Any, data: Any, budget: Budget | None, run_dir: str | Path, *
         BCNetError: an argument that `search` would refuse.
     """
     path = run_path(run_dir)
-    with join_processes(make_section(RunOptions, arguments.get("options"), "options").device) as world:
+    with join_processes(make_section(RunOptions, arguments.get("options")).device) as world:
         workload, settings = resolve(model, data, budget, path, world=world, **arguments)
         world.on_rank_zero(lambda: check_resumable(path, settings))
     if not all(measure.countable for measure in workload.budget.limits):
@@ -70,7 +70,7 @@ def preview(model: Any, data: Any, budget: Budget | None, run_dir: str | Path, *
     with threads(settings.options.threads):
         expected = estimate(settings, workload, planned)
     alone = None
-    left_open = make_section(RunOptions, arguments.get("options"), "options").threads is None
+    left_open = make_section(RunOptions, arguments.get("options")).threads is None
     if left_open and (settings.options.threads or 1) > 1 and settings.options.device in (None, "cpu"):
         with threads(1):
             alone = estimate(settings, workload, planned)

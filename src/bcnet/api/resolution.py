@@ -89,11 +89,11 @@ def resolve(
     if task is not None and loss is not None:
         raise RecipeError("a task comes with its own loss; got loss= as well: leave one of them out")
     aim = Classification(own.loss) if task is None else task_of(task)
-    spaced = make_section(SpaceSettings, space, "space")
+    spaced = make_section(SpaceSettings, space)
     source = open_source(
         model,
         data,
-        image_size=make_section(RunOptions, options, "options").image_size,
+        image_size=make_section(RunOptions, options).image_size,
         seed=seed,
         pretrained=pretrained,
         own=own,
@@ -122,7 +122,7 @@ def resolve(
         pretrained=source.pretrained,
         own_stages=tuple(stage.name for stage in stages if isinstance(stage, Stage)),
         space=spaced,
-        options=make_section(RunOptions, options, "options").model_copy(update={"processes": world.size}),
+        options=make_section(RunOptions, options).model_copy(update={"processes": world.size}),
     )
     # Multiples that suit a device depend on the latency model, and the traced space on the multiples.
     settings = _with_multiples(settings, source, budget, path)

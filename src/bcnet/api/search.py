@@ -122,7 +122,7 @@ def search(
     shows = _is_interactive() if progress is None else progress
     console = [console_reporter()] if shows else []
     path = run_path(run_dir)
-    chosen = make_section(RunOptions, options, "options")
+    chosen = make_section(RunOptions, options)
     with report_stop(path), one_at_a_time(), torch.enable_grad(), join_processes(chosen.device) as world:
         workload, settings = resolve(
             model,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from bcnet.data.conversion import in_words, split_dict
+from bcnet.data.conversion import in_words, name_failures, split_dict
 from bcnet.data.decoding import decode_all, resizing_to
 from bcnet.data.folders import files_of_images, is_much
 from bcnet.data.images import IMAGENET, Normaliser
@@ -22,10 +25,11 @@ from bcnet.data.loaders import Loaders, loaders_of
 from bcnet.data.sounds import Framing, files_of_sounds, read_frames
 from bcnet.data.splits import TRAINING_NAMES
 from bcnet.errors import DataError
-from bcnet.pytree import Pytree, concat_batches, count, map_tensors, slice_batch
+from bcnet.pytree import Pytree, concat_batches, count, map_tensors, slice_batch, tensors
 
 _BATCH = 64
 _HELD_OUT = 10  # one part of this many scores candidates, another is the test
+_BY_KEYWORD = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 _NUMBERS = "biufc"  # kinds of NumPy dtypes
 _FEWEST = 40  # inputs: four to score candidates and four to test
 PIXELS = {
@@ -163,6 +167,45 @@ def input_loaders(data: Any) -> Loaders | None:
         items = [_inputs_of(data[number]) for number in range(len(data))]
         return _cut_batches(concat_batches([_rows_of_one(item) for item in items]))
     return _cut_batches(_as_tensor(data)) if isinstance(data, np.ndarray | Tensor) else None
+
+
+def input_batches(data: Any, network: nn.Module) -> Iterator[Pytree]:
+    """Iterate over batches of network inputs: one tensor or array, a dict of them, or a loader, a data set or a list.
+
+    Of a pair, the second part is left out unless the network takes two inputs.
+
+    Raises:
+        DataError: other data, an item that cannot be read, or a batch that is no tensor or not finite.
+    """
+    rule = "inputs must be a tensor (batch, ...), or a loader, data set or list of such batches"
+    if isinstance(data, (Tensor, np.ndarray, Mapping)):
+        data = [data]
+    elif isinstance(data, Dataset) and isinstance(data, Sized):
+        data = DataLoader(data, _BATCH)
+    if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
+        raise DataError(f"{rule}; got {data!r}")
+    failure = "batch {} (from 0) cannot be read: {}: fix that item"
+    for number, batch in enumerate(name_failures(iter(data), failure.format)):
+        inputs = tree_map_only(np.ndarray, _tensor_of, _without_targets(batch, network))
+        for part in tensors(inputs):
+            if not isinstance(part, Tensor):
+                raise DataError(f"{rule}; got {type(part).__name__} in batch {number} (from 0): convert it to a tensor")
+            if not part.isfinite().all():
+                raise DataError(f"inputs must be finite; got NaN or infinity in batch {number} (from 0): leave it out")
+        yield inputs
+
+
+def _without_targets(batch: Any, network: nn.Module) -> Any:
+    known = inspect.signature(network.forward).parameters
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        inputs: Any = _inputs_of(batch)
+        only = isinstance(inputs, Mapping) and len(inputs) == 1 and not inputs.keys() & known.keys()
+        return next(iter(inputs.values())) if only else inputs
+    parameters = [p for p in known.values() if p.kind not in _BY_KEYWORD]
+    most = math.inf if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(parameters)
+    least = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in parameters)
+    takes_both = least == 2 or (most >= 2 and _is_input(batch[1]))
+    return tuple(batch) if takes_both else batch[0]
 
 
 def _are_named_inputs(data: Any) -> bool:

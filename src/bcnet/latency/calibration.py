@@ -24,7 +24,7 @@ from torch import nn
 from bcnet.costs import Latency, LatencyModel, TimedNetwork
 from bcnet.costs.base import fingerprint
 from bcnet.costs.latency import ALIGNED
-from bcnet.errors import RunError
+from bcnet.errors import BudgetError, RunError
 from bcnet.files.documents import read_document, write_document, write_plain
 from bcnet.latency.engines import engine_of
 from bcnet.latency.fit import fit_model
@@ -69,13 +69,15 @@ def calibrate(
         The measure with its model, for a budget.
 
     Raises:
-        BudgetError: the machine is too busy for reliable times.
+        BudgetError: `latency` is no `Latency`, or the machine is too busy for reliable times.
         ExportError: the engine is not installed, or refuses the network.
         TraceError: as for `WidthSpace.trace`.
 
     Example: `Budget({calibrate(resnet, torch.zeros(1, 3, 32, 32)): "2 ms"})`
 
     """
+    if not isinstance(latency, Latency | None):
+        raise BudgetError(f"latency must be a bcnet.Latency; got {latency!r}: write Latency('onnxruntime'), say")
     requested = latency or Latency()
     args, kwargs = arguments(example_input)
     traced = space or WidthSpace.trace(model, args, example_kwargs=kwargs)

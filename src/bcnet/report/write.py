@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import torch
 
 from bcnet.distributed import is_rank_zero
+from bcnet.errors import RunError
 from bcnet.export import read_latencies
 from bcnet.export.latency import time_networks
 from bcnet.files.atomic import write_atomic
@@ -55,11 +56,13 @@ def write_comparison(runs: Sequence[str | os.PathLike[str]], path: str | Path) -
     """Write a page that compares two or more `runs`.
 
     Raises:
-        RunError: one is not a run directory, a file is corrupt, or the page cannot be written.
+        RunError: no list of runs, one is not a run directory, a file is corrupt, or the page cannot be written.
     """
     from bcnet.report.comparison import comparison_page
     from bcnet.report.evidence import read_evidence
 
+    if isinstance(runs, (str, os.PathLike)) or not runs:
+        raise RunError(f"runs must be a list of run directories; got {runs!r}")
     target = Path(path)
     write_atomic(target, comparison_page([read_evidence(run) for run in runs]).encode())
     return target

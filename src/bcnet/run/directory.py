@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from bcnet.costs import ConvertedGraph, LatencyModel
 from bcnet.distributed import ProcessGroup
-from bcnet.errors import RunError
+from bcnet.errors import RecipeError, RunError
 from bcnet.files.atomic import make_folder
 from bcnet.files.documents import read_document as read_document
 from bcnet.files.documents import write_document
@@ -266,8 +266,9 @@ def read_settings(path: Path) -> Settings:
     check_contained(path)
     try:
         return Settings.from_document(read_document(file))
-    except ValidationError as error:
-        raise RunError(f"{file} does not hold settings of this version: {describe(error)}: start a new run") from None
+    except (ValidationError, RecipeError) as error:
+        fault = describe(error) if isinstance(error, ValidationError) else error
+        raise RunError(f"{file} does not hold settings of this version: {fault}: start a new run") from None
 
 
 def stored_settings(path: Path) -> Settings | None:

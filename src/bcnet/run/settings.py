@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -50,10 +50,29 @@ class Section(BaseModel):
     """Title for people."""
 
 
-class SpaceSettings(Section):
+class GivenSection(Section):
+    """Section that is an argument of `bcnet.search`.
+
+    Raises:
+        RecipeError: the key, the expected value, and the value received.
+    """
+
+    argument: ClassVar[str]
+
+    if not TYPE_CHECKING:  # type checkers read the fields
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise RecipeError(f"{self.argument}: {describe(error, tuple(type(self).model_fields))}") from None
+
+
+class SpaceSettings(GivenSection):
     """Settings of the admissible widths."""
 
     title: ClassVar[str] = "Width space"
+    argument: ClassVar[str] = "space"
 
     num_choices: Count = 20
     """Number of widths per group, K in floor(l * k / K)."""
@@ -92,10 +111,11 @@ class SpaceSettings(Section):
         return value
 
 
-class RunOptions(Section):
+class RunOptions(GivenSection):
     """Options that most runs leave unset: held-out images, the machine, and the content of the report."""
 
     title: ClassVar[str] = "Options"
+    argument: ClassVar[str] = "options"
 
     image_size: Count | None = None
     """Height and width of the images in pixels, for data given by name; default: the model's usual size."""
@@ -339,7 +359,7 @@ def make_settings(**values: Any) -> Settings:
     return settings
 
 
-def make_section(kind: type[Section], given: Any, name: str) -> Any:
+def make_section(kind: type[GivenSection], given: Any) -> Any:
     """Return a section from an object, a mapping of its fields, or None for the defaults.
 
     Raises:
@@ -348,11 +368,12 @@ def make_section(kind: type[Section], given: Any, name: str) -> Any:
     if isinstance(given, kind):
         return given
     try:
-        return kind.model_validate(dict(given or {}))
-    except ValidationError as error:
-        raise RecipeError(f"{name}: {describe(error, tuple(kind.model_fields))}") from None
+        fields = dict(given or {})
     except (TypeError, ValueError):
-        raise RecipeError(f"{name} must be a bcnet.{kind.__name__} or a mapping of its fields; got {given!r}") from None
+        raise RecipeError(
+            f"{kind.argument} must be a bcnet.{kind.__name__} or a mapping of its fields; got {given!r}"
+        ) from None
+    return kind(**{str(name): value for name, value in fields.items()})
 
 
 def _beyond_defaults(model: BaseModel) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Study:
     Raises:
         BudgetError: the narrowest network of the space costs more than the budget.
         RunError: the store belongs to another space or other settings.
+        SearchError: `space` or `searcher` is of another type.
 
     Example: `Study(space, Budget(macs=0.5)).optimize(score, n=32).widths`
     """
@@ -50,6 +51,13 @@ class Study:
         store: str | Path = ":memory:",
         settings: str = "",
     ) -> None:
+        if not isinstance(space, WidthSpace):
+            raise SearchError(
+                f"a study takes a WidthSpace and a Budget, in this order; got {type(space).__name__} and "
+                f"{type(budget).__name__}: trace the model, bcnet.trace(model, x)"
+            )
+        if isinstance(searcher, type) or not hasattr(searcher or Searcher, "proposals"):
+            raise SearchError(f"a searcher must be a Searcher such as bcnet.Evolution(); got {searcher!r}")
         self._problem = Problem.of(space, budget, seed)
         self._searcher = ModelBased(32) if searcher is None else searcher
         self._store = EvaluationStore(store, self._problem.space, settings)

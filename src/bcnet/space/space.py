@@ -219,6 +219,8 @@ class WidthSpace:
 
     def nearest(self, widths: Sequence[int]) -> Widths:
         """Return the nearest choice of every group (the wider of two equally near)."""
+        if isinstance(widths, str) or not isinstance(widths, Sequence | np.ndarray) or len(widths) != len(self.groups):
+            raise WidthError(f"widths must be a sequence with one number per group, {len(self.groups)}; got {widths!r}")
         return tuple(
             min(group.choices, key=lambda choice: (abs(choice - width), -choice))
             for group, width in zip(self.groups, widths, strict=True)

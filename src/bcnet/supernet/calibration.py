@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bcnet.errors import DataError
-from bcnet.pytree import Pytree, call_model
+from bcnet.errors import DataError, last_line
+from bcnet.pytree import Pytree, call_model, tensors
 from bcnet.supernet.supernet import needs_statistics
 
 
@@ -34,6 +34,24 @@ class _MeanStatistics:
             self._norm.running_var.copy_(variances)  # type: ignore[union-attr]
 
 
+def run_batch(network: nn.Module, batch: Pytree, number: int) -> None:
+    """Call the network.
+
+    Raises:
+        DataError: the network cannot take the batch, which the message names by its number and its shapes.
+    """
+    try:
+        call_model(network, batch)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        shapes = " and ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors(batch))
+        raise DataError(
+            f"batches must be inputs of the network, prepared as for training; it fails on batch {number} (from 0), "
+            f"{shapes.replace('torch.', '')}: {last_line(error)}"
+        ) from error
+
+
 @torch.no_grad()
 def recalibrate(network: nn.Module, batches: Iterable[Pytree]) -> nn.Module:
     """Set every batch norm's statistics to the mean over `batches`, each a network input; change and return `network`.
@@ -41,7 +59,7 @@ def recalibrate(network: nn.Module, batches: Iterable[Pytree]) -> nn.Module:
     Only batch norms are put in training mode, so dropout stays inactive.
 
     Raises:
-        DataError: no batch was given.
+        DataError: no batch was given, or one that the network cannot take.
     """
     norms = [part for part in network.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
     modes = {part: part.training for part in network.modules()}
@@ -55,7 +73,7 @@ def recalibrate(network: nn.Module, batches: Iterable[Pytree]) -> nn.Module:
         norm.train()
     count = 0
     for batch in batches:
-        call_model(network, batch)
+        run_batch(network, batch, count)
         count += 1
     for norm in norms:
         norm.momentum = momenta[norm]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
+from bcnet.data.unlabelled import input_batches
 from bcnet.errors import WidthError
-from bcnet.pytree import Pytree
 from bcnet.space import Side, WidthSpace
 from bcnet.space.compiled import undo_compile
 from bcnet.supernet.build import build, narrow_in_place
-from bcnet.supernet.calibration import recalibrate
+from bcnet.supernet.calibration import recalibrate, run_batch
 from bcnet.supernet.importance import by_importance, permute, reorder
 from bcnet.supernet.reconstruction import reconstruct as restore_outputs
 
@@ -28,7 +28,7 @@ def narrow(
     widths: Sequence[int],
     *,
     weights: Weights = "important",
-    calibrate: Iterable[Pytree] | torch.Tensor | None = None,
+    calibrate: Any = None,
     reconstruct: bool = False,
     factory: Callable[[], nn.Module] | None = None,
     generator: torch.Generator | None = None,
@@ -41,8 +41,9 @@ def narrow(
         widths: one per group, for instance from `space.balanced(...)`.
         weights: "important" keeps the channels of the largest magnitude (`by_importance`), in the model's own order,
             "first" the first ones, "fresh" initialises new weights as the model's constructor would.
-        calibrate: batches of network inputs `(batch, ...)`, or one tensor of them, for batch-norm statistics; some
-            hundred inputs in total. The first batch also verifies that moving channels leaves the outputs unchanged.
+        calibrate: some hundred network inputs for batch-norm statistics: a tensor or array `(batch, ...)`, a list of
+            them, or a loader or data set of inputs or of pairs, whose targets are not read. The first batch also
+            verifies that moving channels leaves the outputs unchanged.
             Without `calibrate`, batch norms keep the statistics of the kept channels, which do not fit a narrower
             network.
         reconstruct: fit the weights of each layer so that its outputs match the original's on the inputs of `calibrate`
@@ -53,7 +54,7 @@ def narrow(
     Raises:
         WidthError: the widths or the model do not fit the space, `weights` is unknown, or `reconstruct` is used without
             inputs or with fresh weights.
-        DataError: `calibrate` holds no batch.
+        DataError: `calibrate` holds no batch, or one that the model cannot take.
 
     Example: `narrow(model, space, space.balanced(macs=0.5), calibrate=[images], reconstruct=True)`
     """
@@ -70,13 +71,14 @@ def narrow(
     if weights == "fresh":
         network = build(model, space, widths, factory=factory, generator=generator)
         return network.train(model.training)
-    if isinstance(calibrate, torch.Tensor):
-        calibrate = (calibrate,)
-    batches = iter(() if calibrate is None else calibrate)
+    batches = iter(()) if calibrate is None else input_batches(calibrate, model)
     # The first batch is needed before the others, to verify the sorted channels; it is calibrated with as well.
     first = next(batches, None)
     every = chain(() if first is None else (first,), batches)
     source = copy.deepcopy(model)
+    if first is not None:
+        with torch.no_grad():
+            run_batch(copy.deepcopy(model).eval(), first, 0)
     if weights == "important":
         # Kept channels stay in the model's own order: code that couples neighbours (a convolution along the channels)
         # meets them as before, and the full widths give the model itself.

@@ -25,6 +25,7 @@ from bcnet.errors import DataError
 from bcnet.pytree import Pytree, call_model
 from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
+from bcnet.supernet.calibration import run_batch
 
 _RIDGE = 1e-3
 _LEAST_ROWS = 4096  # positions of a layer, over all inputs
@@ -49,13 +50,15 @@ def reconstruct(
     called more than once or without a batch, and subclasses of torch's layers.
 
     Raises:
-        DataError: no batch was given.
+        DataError: no batch was given, or one that the network cannot take.
     """
     if not batches:
         raise DataError("weights are restored from network inputs; got no batch: give some")
     modes = {part: part.training for part in (*network.modules(), *original.modules())}
     network.eval()
     original.eval()
+    for number, batch in enumerate(batches):
+        run_batch(original, batch, number)
     generator = torch.Generator().manual_seed(0)
     for name in _layers_in_order(network, batches[0]):
         layer: Any = network.get_submodule(name)

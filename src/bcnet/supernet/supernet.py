@@ -61,7 +61,7 @@ class Supernet(nn.Module):
             norm.training = True
         return self
 
-    def forward(self, x: Any, widths: Sequence[int], side: Side) -> Any:
+    def forward(self, x: Any, widths: Sequence[int], side: Side = Side.LEFT) -> Any:
         """Return the output at `widths` on `side` for the input `x`, usually `(batch, channels, height, width)`.
 
         A tuple `x` holds all positional arguments of the model's `forward`, a dict all keyword arguments. `widths` can

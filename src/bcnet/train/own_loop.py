@@ -35,7 +35,8 @@ class SupernetSteps:
         seed: seed of the widths.
 
     Raises:
-        TrainingError: a strategy whose paths learn from each other's outputs, which a custom loop does not expose.
+        TrainingError: no `Supernet`, or a strategy whose paths learn from each other's outputs, which a custom loop
+            does not expose.
 
     Example:
 
@@ -51,6 +52,10 @@ class SupernetSteps:
     """
 
     def __init__(self, supernet: Supernet, strategy: Strategy | None = None, *, seed: int = 0) -> None:
+        if not hasattr(supernet, "space"):
+            raise TrainingError(
+                f"supernet must be a bcnet.Supernet; got {type(supernet).__name__}: Supernet(model, space)"
+            )
         self.supernet = supernet
         self.strategy = Complementary() if strategy is None else strategy
         if self.strategy.teacher(supernet.space) is not None:
