@@ -174,7 +174,7 @@ def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
     )
     accepting = acceptance.Acceptance(context)
     scored = [Candidate(w, 1.0, measuring.cost(w)) for w in near[:2]]
-    assert accepting.another_round(SimpleNamespace(further=lambda problem, known: near), scored)
+    assert accepting.another_round(SimpleNamespace(further_proposals=lambda problem, known: near), scored)
     (further,) = kept[LATENCY_ROUNDS]["rounds"]
     widths = [tuple(w) for w in further["widths"]]
     assert any(takes(w) > limit for w in near)
@@ -184,7 +184,7 @@ def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
     assert set(widths) - set(further["free"]) <= set(near[2:])  # none that is scored already
     assert len(widths) == 8
     assert len(notes) == 1
-    nothing = SimpleNamespace(further=lambda problem, known: [])
+    nothing = SimpleNamespace(further_proposals=lambda problem, known: [])
     assert not acceptance.Acceptance(context).another_round(nothing, scored)  # a searcher that has no more to say
 
 
