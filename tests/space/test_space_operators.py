@@ -168,6 +168,37 @@ OPERATORS = {
     "layer norm of a shape": lambda x: F.layer_norm(x, x.shape[1:]),
     "layer norm of numbers": lambda x: F.layer_norm(x, (8, 8, 8)),
     "rms norm of channels": lambda x: F.rms_norm(x.movedim(1, -1), (x.shape[1],)).movedim(-1, 1),
+    "other names": lambda x: torch.multiply(torch.subtract(x, torch.negative(x)), torch.less(x, x + 1)),
+    "broadcast tensors": lambda x: torch.mul(*torch.broadcast_tensors(x, x.mean(1, keepdim=True))),
+    "range of a row": lambda x: torch.sub(*torch.aminmax(x, dim=3, keepdim=True)) * x,
+    "quantile of a row": lambda x: x - x.quantile(0.5, 3, keepdim=True),
+    "largest so far": lambda x: x.cummax(2)[0] + x.fliplr().fliplr(),
+    "differences of rows": lambda x: x.diff(dim=2),
+    "differences of channels": lambda x: x.diff(dim=1),
+    "diagonal": lambda x: torch.diag_embed(x.diagonal(dim1=2, dim2=3)),
+    "rows of a narrowed tensor": lambda x: x.narrow(2, 1, 4),
+    "narrowed channels": lambda x: x.narrow(1, 0, 3),
+    "rows split": lambda x: torch.cat(torch.dsplit(x, 2)[::-1], 2) + torch.vstack(torch.vsplit(x, 2)),
+    "channels split": lambda x: torch.column_stack(torch.hsplit(x, 2)[::-1]),
+    "stacked in depth": lambda x: torch.dstack((x, x)),
+    "positions looked up": lambda x: torch.gather(
+        x, 3, torch.zeros(1, 1, 1, 2, dtype=torch.long).expand(*x.shape[:3], 2)
+    ),
+    "positions sorted by a sum": lambda x: (
+        x.flatten(2).mT.take_along_dim(x.flatten(2).sum(1)[..., None].argsort(1), 1).mT[..., None]
+    ),
+    "channels looked up": lambda x: x.gather(1, x.argsort(1)),
+    "added at positions": lambda x: x.index_add(3, torch.tensor([0, 2]), x[..., :2]),
+    "written to positions": lambda x: x.scatter(3, torch.zeros_like(x[..., :2], dtype=torch.long), x[..., 1:3]),
+    "channels filled": lambda x: x.index_fill(1, torch.tensor([1]), 0.0),
+    "ranges": lambda x: x * torch.bucketize(x, torch.tensor([0.0, 0.5], dtype=x.dtype)),
+    "sorted ranges": lambda x: x * torch.searchsorted(torch.tensor([0.0, 0.5], dtype=x.dtype), x.contiguous()),
+    "mean difference": lambda x: x * F.mse_loss(x, x.mean((2, 3), keepdim=True).expand_as(x)),
+    "distance of two": lambda x: x * F.pairwise_distance(x.mean((2, 3)), x.amax((2, 3)))[:, None, None, None],
+    "inner product": lambda x: x * torch.inner(x.mean((2, 3)), x.amax((2, 3)))[:, :1, None, None],
+    "outer product": lambda x: x * torch.outer(x.mean((0, 2, 3)), x.amax((0, 2, 3))).mean(1)[:, None, None],
+    "product over dimensions": lambda x: torch.tensordot(x, x, dims=([0, 2, 3], [0, 2, 3])).mean(0)[:, None, None] * x,
+    "written in a row": lambda x: x * x.mean((0, 2, 3), keepdim=True).ravel()[:, None, None],
     "added product": lambda x: torch.baddbmm(x.flatten(2), x.flatten(2)[:, :, :8], x[:, 0].repeat(1, 1, 8))[..., None],
 }
 LAYERS = {
@@ -228,7 +259,12 @@ EXPECTED = {
     **dict.fromkeys(
         ("channels by number", "largest three channels", "largest three of the last"), "channels picked by number"
     ),
-    **dict.fromkeys(("channels and rows by number", "third of a row"), "no rule for operator aten"),
+    "channels and rows by number": "no rule for operator aten",
+    **dict.fromkeys(
+        ("differences of channels", "narrowed channels", "channels looked up", "channels filled"),
+        "channels picked by number",
+    ),
+    "channels split": (4, 1),
     **dict.fromkeys(("put where another mask is", "put by numbers"), "no rule for operator aten.index_put"),
     **dict.fromkeys(("each element twice", "rows as often as said"), "no rule for operator aten.repeat_interleave"),
     "added product": "single channels are picked by their number",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from properties import check_network, check_path_equals_built
+from properties import check_network, check_path_equals_built, independent_cost
 from torch import nn
 from torch.nn import functional as F
 from typer.testing import CliRunner
@@ -295,3 +295,29 @@ def test_a_run_tells_what_its_costs_leave_out(tmp_path) -> None:
     space = bcnet.Run.open(tmp_path).space
     assert len(space.uncounted) == 1
     assert "MACs leave out what these operators" in (tmp_path / "report.html").read_text()
+
+
+class Pair(nn.Module):
+    """Two towers, whose features are multiplied with each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Conv2d(3, 8, 3)
+        self.right = nn.Conv2d(3, 6, 3)
+        self.pair = nn.Bilinear(8, 6, 5)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = (torch.relu(tower(x)).mean((2, 3)) for tower in (self.left, self.right))
+        return self.head(torch.relu(self.pair(left, right)))
+
+
+def test_a_bilinear_layer_counts_a_product_for_each_pair_of_features() -> None:
+    model, x = Pair().double(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    space = WidthSpace.trace(model, x)
+    assert [group.name for group in space.groups] == ["left", "right", "pair"]
+    for widths in ((8, 6, 5), (3, 5, 2)):
+        network = bcnet.narrow(model, space, widths, weights="first")
+        others, params = independent_cost(network, x)  # torch's own counter leaves it out
+        assert tuple(space.cost(widths)) == (others + network.pair.weight.numel(), params)
+        torch.testing.assert_close(bcnet.Supernet(model, space)(x, widths), network(x))

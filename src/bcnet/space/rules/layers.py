@@ -161,6 +161,17 @@ def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels |
     return Labels(out_shape(node), (*x.dims[:-1], out))
 
 
+@rule("bilinear")
+def _bilinear(p: Propagation, node: Any, x: Labels, y: Labels, weight: Labels, bias: Labels | None = None) -> Labels:
+    last = len(x.shape) - 1
+    p.unify(weight.dims[1], x.dims[last], "reads channels that are pinned at full width")
+    out = dense(p, y, last, weight, 0, 2)
+    if bias is not None:
+        p.unify(bias.dims[0], out, "bias")
+    p.count_macs(x.drop_axis(last), weight, out)
+    return Labels(out_shape(node), (*x.dims[:-1], out))
+
+
 @rule("embedding")
 def _embed(p: Propagation, node: Any, weight: Labels, numbers: Labels, *rest: Any) -> Labels:
     """Return the labels of an embedding: one row per index, whose features are channels."""

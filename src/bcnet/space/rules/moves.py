@@ -11,17 +11,22 @@ from typing import Any
 from bcnet.space.labels import Labels, Propagation
 from bcnet.space.rules.parts import BY_NUMBER
 from bcnet.space.rules.pointwise import broadcast
-from bcnet.space.rules.table import out_shape, rule, unknown
+from bcnet.space.rules.table import operator_of, out_shape, rule, unknown
 from bcnet.space.symbols import Dim
 
 
-@rule("cumsum", "cumprod", "cumsum_", "cumprod_", "logcumsumexp", "flip", "sort", "argsort")
+@rule("cumsum", "cumprod", "cumsum_", "cumprod_", "cummax", "cummin", "logcumsumexp", "flip", "sort", "argsort")
 def _keep_sizes(p: Propagation, node: Any, x: Labels, *rest: Any, dim: Any = -1, **options: Any) -> Any:
     """Return the labels of an operator that keeps the size of a dimension; it may permute channels of a whole group."""
     named = next((r for r in rest if isinstance(r, (int, list, tuple)) and not isinstance(r, bool)), dim)
     kept = _pin_mixed_groups(p, x, [named] if isinstance(named, int) else named, "channels that change places")
     value = node.meta["val"]
     return (kept,) * len(value) if isinstance(value, (tuple, list)) else kept
+
+
+@rule("fliplr", "flipud", "msort")
+def _turn(p: Propagation, node: Any, x: Labels) -> Labels:
+    return _pin_mixed_groups(p, x, [int(operator_of(node) == "fliplr")], "channels that change places")
 
 
 @rule("roll")
@@ -98,6 +103,75 @@ def _pick(p: Propagation, node: Any, x: Labels, axis: int, shape: tuple[int, ...
     p.fix(x.dims[axis], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
     kept = [None if d == axis % len(x.shape) else dim for d, dim in enumerate(x.dims)]
     return Labels(shape, (*kept, *(None for _ in shape[len(kept) :])))
+
+
+@rule("diff")
+def _diff(p: Propagation, node: Any, x: Labels, n: int = 1, dim: int = -1, *rest: Any) -> Labels:
+    if any(isinstance(joined, Labels) for joined in rest):
+        return unknown(p, node, [x, *(joined for joined in rest if isinstance(joined, Labels))])  # type: ignore[no-any-return]
+    return _pick(p, node, x, dim, out_shape(node))
+
+
+@rule("diagonal")
+def _diagonal(p: Propagation, node: Any, x: Labels, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Labels:
+    gone = {dim1 % len(x.shape), dim2 % len(x.shape)}
+    for axis in gone:
+        p.fix(x.dims[axis], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
+    return Labels(out_shape(node), (*(dim for d, dim in enumerate(x.dims) if d not in gone), None))
+
+
+@rule("diag_embed")
+def _diag_embed(p: Propagation, node: Any, x: Labels, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    rank = len(x.shape) + 1
+    if {dim1 % rank, dim2 % rank} != {rank - 2, rank - 1}:
+        return unknown(p, node, [x])
+    p.fix(x.dims[-1], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
+    return Labels(out_shape(node), (*x.dims[:-1], None, None))
+
+
+@rule("searchsorted")
+def _search_sorted(p: Propagation, node: Any, limits: Labels, x: Any, *rest: Any, **options: Any) -> Any:
+    if len(limits.shape) != 1 or not isinstance(x, Labels):
+        return unknown(p, node, [tensor for tensor in (limits, x) if isinstance(tensor, Labels)])
+    p.fix(limits.dims[0], p.reason("limits of ranges"))
+    return x
+
+
+@rule("gather", "take_along_dim")
+def _gather(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
+    """Handle elements looked up along one dimension; the others have the channels of tensor and indices."""
+    numbers = next(r for r in rest if isinstance(r, Labels))
+    axis = options.get("dim", next((r for r in rest if isinstance(r, int) and not isinstance(r, bool)), None))
+    if axis is None:
+        return unknown(p, node, [x, numbers])
+    return _at_numbers(p, node, axis, x, numbers)
+
+
+@rule(
+    *("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_", "index_add"),
+    *("index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_"),
+)
+def _scatter(p: Propagation, node: Any, x: Labels, axis: int, numbers: Labels, *rest: Any, **options: Any) -> Labels:
+    """Handle elements written or added along one dimension; the others have the channels of all tensors."""
+    given = [r for r in (numbers, *rest) if isinstance(r, Labels) and len(r.shape) == len(x.shape)]
+    return _at_numbers(p, node, axis, x, *given)
+
+
+def _at_numbers(p: Propagation, node: Any, axis: int, x: Labels, *given: Labels) -> Labels:
+    """Tie the dimensions of tensors of equal rank, except `axis`, along which channels are pinned."""
+    shape = out_shape(node)
+    axis %= len(shape)
+    reason = p.reason("channels picked by number: the model's code may count on these", BY_NUMBER)
+    dims: list[Dim | None] = []
+    for d, size in enumerate(shape):
+        met = [tensor.dims[d] for tensor in (x, *given) if tensor.shape[d] == size]
+        if d == axis or size != x.shape[d]:
+            for tensor in (x, *given):
+                p.fix(tensor.dims[d], reason)
+            dims.append(None)
+        else:
+            dims.append(p.join(met, "meets channels that are pinned at full width or have no label"))
+    return Labels(shape, tuple(dims))
 
 
 @rule("index_put", "index_put_")

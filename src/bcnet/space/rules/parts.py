@@ -12,7 +12,7 @@ from typing import Any
 
 from bcnet.space.labels import Labels, Propagation
 from bcnet.space.rules.shape import divide
-from bcnet.space.rules.table import out_shape, rule
+from bcnet.space.rules.table import operator_of, out_shape, rule, unknown
 from bcnet.space.symbols import Dim
 
 _MOST_SHARES = 16
@@ -35,10 +35,13 @@ def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> 
     return Labels(shape, tuple(dims))
 
 
-@rule("hstack")
-def _hstack(p: Propagation, node: Any, tensors: Sequence[Labels]) -> Labels:
-    joined: Labels = _cat(p, node, tensors, 0 if len(tensors[0].shape) == 1 else 1)
-    return joined
+@rule("hstack", "vstack", "row_stack", "dstack", "column_stack")
+def _join(p: Propagation, node: Any, tensors: Sequence[Labels]) -> Any:
+    axis = {"hstack": 1, "column_stack": 1, "dstack": 2}.get(operator_of(node), 0)
+    if min(len(tensor.shape) for tensor in tensors) > axis:
+        return _cat(p, node, tensors, axis)
+    # Tensors of too few dimensions get more of them.
+    return _cat(p, node, tensors, 0) if operator_of(node) == "hstack" else unknown(p, node, tensors)
 
 
 @rule("stack")
@@ -99,6 +102,20 @@ def _split(p: Propagation, node: Any, x: Labels, sizes: Any, dim: int = 0) -> tu
     if _is_share(found, x.shape[axis]):
         return _shares(p, x, found, math.gcd(*found), axis)
     return _pick(p, x, found, axis, "channels split at numbers that the model's code holds")
+
+
+@rule("hsplit", "vsplit", "dsplit")
+def _split_axis(p: Propagation, node: Any, x: Labels, parts: Any) -> tuple[Labels, ...]:
+    axis = {"hsplit": int(len(x.shape) > 1), "vsplit": 0, "dsplit": 2}[operator_of(node)]
+    found: tuple[Labels, ...] = _split(p, node, x, None, axis)
+    return found
+
+
+@rule("narrow")
+def _narrow(p: Propagation, node: Any, x: Labels, dim: int, start: int, length: int) -> Labels:
+    first = start % x.shape[dim]
+    part: Labels = _slice(p, node, x, dim, first, first + length)
+    return part
 
 
 @rule("chunk", "tensor_split")

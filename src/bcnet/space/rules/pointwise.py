@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bcnet.space.labels import Labels, Propagation
-from bcnet.space.rules.table import axes_of, out_shape, rule
+from bcnet.space.rules.table import axes_of, operator_of, out_shape, rule
 from bcnet.space.symbols import Dim
 
 
@@ -22,7 +22,8 @@ from bcnet.space.symbols import Dim
     "threshold", "threshold_", "hardshrink", "softshrink", "log1p", "expm1", "sin", "cos", "normal_",
     "uniform_", "exponential_", "tan", "atan", "isnan", "isfinite", "trunc", "frac", "log2", "exp2", "logit", "sgn",
     "tril", "triu", "rrelu", "rrelu_with_noise", "conj", "resolve_conj", "_conj", "conj_physical", "_conj_physical",
-    "real", "imag", "angle", "resolve_neg", "positive", "fake_quantize_per_tensor_affine",
+    "real", "imag", "angle", "resolve_neg", "positive", "fake_quantize_per_tensor_affine", "absolute", "negative",
+    "fix", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "bucketize",
 )  # fmt: skip
 def _keep_labels(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
     return x
@@ -38,12 +39,15 @@ def _assert_metadata(p: Propagation, node: Any, x: Labels, *rest: Any, **options
     "pow_", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "gt", "ge", "lt", "le", "logical_and", "logical_or",
     "bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__", "masked_fill", "masked_fill_", "atan2",
     "fmod", "remainder", "copy_", "expand_as", "hypot", "floor_divide", "logaddexp", "xlogy", "logical_xor",
-    "clamp_max_", "float_power", "heaviside", "complex", "polar",
+    "clamp_max_", "float_power", "heaviside", "complex", "polar", "subtract", "multiply", "divide", "greater",
+    "greater_equal", "less", "less_equal", "not_equal", "arctan2", "subtract_", "multiply_", "divide_",
 )  # fmt: skip
 def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labels:
     """Tie the dimensions that meet in an operator that broadcasts its operands."""
-    tensors = [operand for operand in operands if isinstance(operand, Labels)]
-    shape = out_shape(node)
+    return _tie_aligned(p, [operand for operand in operands if isinstance(operand, Labels)], out_shape(node))
+
+
+def _tie_aligned(p: Propagation, tensors: Sequence[Labels], shape: tuple[int, ...]) -> Labels:
     dims: list[Dim | None] = [None] * len(shape)
     for d, size in enumerate(shape):
         aligned = [(t.shape[d - len(shape)], t.dims[d - len(shape)]) for t in tensors if len(t.shape) >= len(shape) - d]
@@ -53,6 +57,23 @@ def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labe
         if size == 1:
             dims[d] = next((dim for dim in entries if dim is not None), None)
     return Labels(shape, tuple(dims))
+
+
+@rule("broadcast_tensors")
+def _broadcast_all(p: Propagation, node: Any, tensors: Sequence[Labels]) -> tuple[Labels, ...]:
+    return (_tie_aligned(p, tensors, tuple(node.meta["val"][0].shape)),) * len(tensors)
+
+
+@rule("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "dist", "pairwise_distance")
+def _difference(p: Propagation, node: Any, x: Labels, y: Labels, *rest: Any, **options: Any) -> Labels:
+    """Handle a loss or distance of two tensors, which may be their mean, or a sum over the last dimension."""
+    shape = out_shape(node)
+    for d in range(1, min(len(x.shape), len(y.shape)) + 1):
+        if x.shape[-d] == y.shape[-d] > 1:
+            p.unify(x.dims[-d], y.dims[-d], "is compared with channels that are pinned at full width")
+    wider = x if len(x.shape) >= len(y.shape) else y
+    kept = wider.dims[: len(shape)]
+    return Labels(shape, tuple(dim if size > 1 else None for dim, size in zip(kept, shape, strict=True)))
 
 
 @rule("prelu")
@@ -65,10 +86,12 @@ def _prelu(p: Propagation, node: Any, x: Labels, weight: Labels) -> Labels:
 @rule(
     "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "max_pool2d_with_indices", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d",
-    "upsample_bicubic2d", "upsample_linear1d", "upsample_trilinear3d", "upsample_nearest_exact2d",
-    "_upsample_nearest_exact2d", "upsample", "interpolate", "lp_pool2d", "fractional_max_pool2d",
-    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "reflection_pad2d", "replication_pad2d",
+    "max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices", "fractional_max_pool3d",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d",
+    "upsample_linear1d", "upsample_trilinear3d", "upsample_nearest_exact2d", "_upsample_nearest_exact2d", "upsample",
+    "interpolate", "lp_pool2d", "fractional_max_pool2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d",
 )  # fmt: skip
 def _spatial(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     value = node.meta["val"]
@@ -144,13 +167,18 @@ def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: An
     "count_nonzero",
     "median",
     "nanmedian",
+    "aminmax",
+    "mode",
+    "kthvalue",
+    "quantile",
+    "nanquantile",
 )
 def _reduce(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     value = node.meta["val"]
     named = options.get(
         "dim", next((r for r in rest if isinstance(r, (int, list, tuple)) and not isinstance(r, bool)), None)
     )
-    if str(node.target).startswith(("aten.norm", "aten.linalg_vector_norm")):
+    if operator_of(node) in ("norm", "linalg_vector_norm", "kthvalue", "quantile", "nanquantile"):
         named = options.get("dim", rest[1] if len(rest) > 1 else None)
     if str(node.target) == "aten.max.other" or any(isinstance(r, Labels) for r in rest):
         return broadcast(p, node, x, *rest)

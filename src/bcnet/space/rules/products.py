@@ -37,6 +37,28 @@ def _matmul_letters(first: int, second: int) -> str:
     return f"{left},{right}->{out}"
 
 
+@rule("inner")
+def _inner(p: Propagation, node: Any, a: Labels, b: Labels) -> Labels:
+    first, second = _ALPHABET[: len(a.shape) - 1], _ALPHABET[-len(b.shape) :][1:]
+    return _contract(p, node, f"{first}z,{second}z->{first}{second}", a, b)
+
+
+@rule("outer", "ger")
+def _outer(p: Propagation, node: Any, a: Labels, b: Labels) -> Labels:
+    return Labels(out_shape(node), (*a.dims, *b.dims))  # elementwise products, which count nothing
+
+
+@rule("tensordot")
+def _tensordot(p: Propagation, node: Any, a: Labels, b: Labels, left: Sequence[int], right: Sequence[int]) -> Labels:
+    first = [*_ALPHABET[: len(a.shape)]]
+    second = [*_ALPHABET[len(a.shape) : len(a.shape) + len(b.shape)]]
+    for one, other in zip(left, right, strict=True):
+        second[other] = first[one]
+    gone = {first[d] for d in left}
+    out = [letter for letter in (*first, *second) if letter not in gone]
+    return _contract(p, node, f"{''.join(first)},{''.join(second)}->{''.join(out)}", a, b)
+
+
 @rule("addmm", "baddbmm")
 def _add_product(p: Propagation, node: Any, bias: Labels, a: Labels, b: Labels, **scales: Any) -> Labels:
     product: Labels = _matmul(p, node, a, b)

@@ -14,7 +14,7 @@ _MERGED = "dimensions merged in a way that leaves no runs of channels"
 MAX_PIECES = 4096  # flattening with channels last repeats its pieces for every position
 
 
-@rule("flatten", "view", "reshape", "_unsafe_view", "unflatten", "reshape_as", "view_as")
+@rule("flatten", "view", "reshape", "_unsafe_view", "unflatten", "reshape_as", "view_as", "ravel")
 def _reshape(p: Propagation, node: Any, x: Labels, *rest: Any) -> Labels:
     shape = out_shape(node)
     dims: list[Dim | None] = []

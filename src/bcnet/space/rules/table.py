@@ -60,12 +60,10 @@ MADE_OF_NOTHING = frozenset(
 # Operators without multiplications that have no rule, or none for every form.
 _NO_PRODUCTS = frozenset(
     {
-        "_assert_async", "all", "any", "argmax", "argmin", "argsort", "as_strided", "bucketize", "col2im",
-        "cummax", "cummin", "diag_embed", "diagonal", "embedding", "gather", "grid_sampler", "histc", "index",
-        "index_add", "index_put", "index_put_", "isfinite", "isinf", "isnan", "item", "kthvalue",
-        "masked_select", "median", "meshgrid", "nonzero",
-        "one_hot", "scatter", "scatter_", "scatter_add", "searchsorted", "sort", "take",
-        "take_along_dim", "topk", "unique_dim",
+        "_assert_async", "affine_grid_generator", "all", "any", "argmax", "argmin", "argsort", "as_strided", "col2im",
+        "diag_embed", "embedding", "gather", "grid_sampler", "histc", "index", "index_put", "index_put_", "isfinite",
+        "isinf", "isnan", "item", "masked_select", "median", "meshgrid", "nonzero", "one_hot", "searchsorted", "sort",
+        "take", "take_along_dim", "topk", "unique_dim",
     }
 )  # fmt: skip
 
