@@ -50,16 +50,16 @@ class ExportError(BCNetError):
 
 
 class OpenBatchError(ExportError):
-    """A network whose code fixes the batch size, so that no exported file can leave it open.
+    """A network for which no exported file can leave the batch size open.
 
     Args:
-        reason: the network, and the line of its code that fixes the batch size.
+        reason: the network, what fixes its batch size, and what would leave it open, if anything.
     """
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"a network is exported with an open batch size; {reason}: write x.shape[0] for len(x) or a number, or fix "
-            "the batch size (--batch 1)"
+            f"a network is exported with an open batch size; {reason}: change its code, or fix the batch size "
+            "(--batch 1)"
         )
         self.reason = reason
 

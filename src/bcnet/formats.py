@@ -147,7 +147,7 @@ class Onnx(Format):
                     verbose=False,
                 )
         except Exception as error:
-            raise _refusal("ONNX", network, error) from error
+            raise _refusal("ONNX", network, error, opened) from error
         assert model is not None
         proto = model.model_proto
         _use_flatten(proto.graph)
@@ -244,7 +244,7 @@ def export_graph(network: nn.Module, example: Pytree, *, opened: Opened = "batch
             shapes = _shapes_by_argument(network, args, kwargs, dims) if dims else None
             return torch.export.export(network, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:
-        raise _refusal("torch.export", network, error) from error
+        raise _refusal("torch.export", network, error, opened) from error
 
 
 def save_program(
@@ -342,7 +342,7 @@ def _explain(causes: Sequence[str]) -> str:
     return next((f" ({found[1].strip()})" for found in map(_REASON.search, causes) if found), "")
 
 
-def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
+def _refusal(what: str, network: nn.Module, error: Exception, opened: Opened) -> ExportError:
     text = _COLOURS.sub("", str(error))
     causes = [text, *(str(cause) for cause in _causes(error))]
     operator = next((found[1] for found in map(_OPERATOR.search, causes) if found), "")
@@ -354,11 +354,19 @@ def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
     if "Constraints violated" in text:
         line = next((found[1] for found in map(_LINE.search, causes) if found), "")
         where = f" in {line}" if line else ""
-        return OpenBatchError(f"{type(network).__name__} takes the batch size of its example for a constant{where}")
-    reason = next((line.strip() for line in text.splitlines() if line.strip()), "")
+        return OpenBatchError(
+            f"{type(network).__name__} takes the batch size of its example for a constant{where}; x.shape[0] for "
+            "len(x) or a number leaves it open"
+        )
+    # The exporter's own text is general advice; the first line of the innermost error is the reason.
+    reason = next((line.strip() for line in causes[-1].splitlines() if line.strip()), "")
+    if opened == "batch":
+        return OpenBatchError(f"{what} does not take {type(network).__name__} with any batch size: {reason}")
+    line = next((found[1] for found in map(_LINE.search, causes[::-1]) if found), "")
+    where = f" (in {line})" if line else ""
     return ExportError(
-        f"a network is exported with an open batch size; {what} refuses {type(network).__name__} with "
-        f"{type(error).__name__}: {reason}: take --format safetensors, which holds no graph, or change its code"
+        f"{what} refuses {type(network).__name__} with {type(error).__name__}: {reason}{where}: take --format "
+        "safetensors, which holds no graph, or change its code"
     )
 
 

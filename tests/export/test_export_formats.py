@@ -353,7 +353,7 @@ class OneBatchSize(TinyNetwork):
 
 def test_code_that_depends_on_the_batch_size_is_refused():
     with pytest.raises(
-        ExportError, match=r"OneBatchSize takes the batch size of its example for a constant: .* \(--batch 1\)"
+        ExportError, match=r"OneBatchSize takes the batch size of its example for a constant; .* \(--batch 1\)"
     ):
         export_graph(OneBatchSize().eval(), torch.zeros(2, 1, 8, 8))
     assert export_graph(OneBatchSize().eval(), torch.zeros(1, 1, 8, 8), opened="nothing").module()
@@ -396,6 +396,41 @@ def test_what_onnx_does_not_have_is_named_in_plain_letters():
     with pytest.raises(ExportError, match=r"ONNX has no form for aten\.einsum as Spectrum uses it") as refusal:
         FORMATS["onnx"].write(Spectrum().eval(), torch.rand(2, 1, 8, 8), {})
     assert "\x1b" not in str(refusal.value)
+    assert "Next steps" not in str(refusal.value)
+
+
+class Modulated(TinyNetwork):
+    """A filter for each input, in as many groups as there are inputs, which ONNX needs to know."""
+
+    def forward(self, x):
+        scales = 1 + x.mean((2, 3))[:, :, None, None]  # (batch, 1, 1, 1)
+        filters = torch.ones(1, 1, 3, 3) * scales
+        mixed = F.conv2d(x.reshape(1, -1, *x.shape[2:]), filters, padding=1, groups=x.shape[0])
+        return super().forward(mixed.reshape(x.shape))
+
+
+def test_what_onnx_writes_for_one_input_only_takes_one(tmp_path):
+    run = tiny_search(tmp_path, model=Modulated).run_dir
+    done = bcnet.export_run(run, Modulated, format="onnx")
+    assert done.batches == (1,)
+    assert done.fixed_batch.startswith("ONNX does not take Modulated with any batch size")
+
+
+class Scattered(TinyNetwork):
+    """A spectrum that is written in parts, whose export fails at that line."""
+
+    def forward(self, x):
+        waves = torch.fft.rfft2(self.first(x))
+        low = torch.zeros_like(waves)
+        low[:, :, :4] = waves[:, :, :4]
+        return super().forward(x + torch.fft.irfft2(low).mean((1, 2, 3), keepdim=True))
+
+
+def test_a_refusal_names_the_innermost_reason_and_its_line():
+    with pytest.raises(
+        ExportError, match=r"refuses Scattered .*complex.*\(in File .*, line \d+\): take --format"
+    ) as refusal:
+        FORMATS["onnx"].write(Scattered().eval(), torch.rand(1, 1, 8, 8), {}, opened="nothing")
     assert "Next steps" not in str(refusal.value)
 
 

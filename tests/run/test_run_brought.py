@@ -66,6 +66,19 @@ class AfterPooling(nn.Module):
         return self.head(torch.relu(self.norm(self.a(x).mean((2, 3)))))
 
 
+class WithAuxiliary(AfterPooling):
+    """Returns a second head's logits in training mode."""
+
+    def forward(self, x):
+        logits = super().forward(x)
+        return (logits, logits) if self.training else logits
+
+
+def test_labels_are_compared_with_the_logits_before_those_of_auxiliary_heads(tmp_path):
+    with pytest.raises(DataError, match=r"labels must be classes of the network, from 0 to 2; got 0 to 3"):
+        tiny_search(tmp_path / "run", model=WithAuxiliary, data=loaders(training(classes=4)))
+
+
 @pytest.mark.parametrize(
     ("train", "message"),
     [

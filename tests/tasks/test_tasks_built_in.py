@@ -453,8 +453,9 @@ def test_auxiliary_heads_add_their_loss_and_learn_from_labels_alone(seed, smooth
     learning = {"taught": first, "distilling": Distillation(weight=0.5, temperature=2.0), "label_smoothing": smoothing}
     alone = task.training_loss(logits, labels, **learning)
     torch.testing.assert_close(task.training_loss((logits, second), labels, **learning), alone + 0.3 * cost(second))
-    with pytest.raises(TrainingError, match="alone or first in a tuple"):
-        task.training_loss((logits, logits[0]), labels)
+    for features in (logits[0], torch.randn(6, 32)):
+        with pytest.raises(TrainingError, match=r"after the logits \(6, 4\) must be .*auxiliary heads, .*; got"):
+            task.training_loss((logits, features), labels)
 
 
 class TwoHeads(nn.Module):

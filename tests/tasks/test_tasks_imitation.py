@@ -231,9 +231,18 @@ class Broken(TinyNetwork):
         return super().forward(x) * math.nan
 
 
+class WithItsLoss(TinyNetwork):
+    """Returns one number for the batch beside its output, as networks with a loss of their own."""
+
+    def forward(self, x):
+        logits = super().forward(x)
+        return logits, logits.square().mean()
+
+
 @pytest.mark.parametrize(
     ("model", "data", "changes", "error", "message"),
     [
+        (WithItsLoss(), inputs(), {}, ModelError, r"returns \(\) as output 1 .*wrap it in a module"),
         (Drawing(), inputs(), {}, ModelError, "two in eval mode"),
         (Counting(), inputs(), {}, ModelError, "returns float tensors"),
         (Broken(), inputs(), {}, ModelError, "gave NaN or infinity"),

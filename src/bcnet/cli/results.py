@@ -218,7 +218,7 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
     takes += ", of {}x{} (height x width), resized inside".format(*done.from_size) if done.from_size else ""
     takes_batches = "any batch size" if len(done.batches) > 1 else f"batches of {done.batches[0]}"
     if done.fixed_batch:
-        takes_batches = f"one input at once ({done.fixed_batch}; x.shape[0] leaves it open)"
+        takes_batches = f"one input at once ({done.fixed_batch})"
     checked = (
         f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "
         f"the largest output, {done.tolerance:.0e} allowed"

@@ -202,6 +202,11 @@ class Classification(Task):
             loss = (1 - distilling.weight) * loss + distilling.weight * learnt
         for head in _auxiliary_heads(outputs):
             if head is not None:
+                if getattr(head, "shape", None) != logits.shape:
+                    raise TrainingError(
+                        f"outputs after the logits {tuple(logits.shape)} must be those of auxiliary heads, of the same "
+                        f"shape; got {shape_of(head)}: return logits alone, or define a task (--task)"
+                    )
                 loss = loss + _AUXILIARY * self._head_loss(head, targets, label_smoothing)
         return loss
 

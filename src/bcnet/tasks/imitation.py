@@ -112,8 +112,8 @@ class Imitation(Task):
         `first` and `again` are outputs for the same batch, `single` for its first input alone.
 
         Raises:
-            ModelError: no float tensor, another number of outputs than kinds, values that are not finite, or that
-                differ.
+            ModelError: no float tensor, another number of outputs than kinds, values that are not finite or that
+                differ, or an output without a row for each input.
         """
         leaves = output_tensors(first)
         if not leaves:
@@ -138,9 +138,15 @@ class Imitation(Task):
                 f"{len(self.kinds)}, {self.outputs_are!r}: leave it out, or give {len(leaves)}"
             )
         # The batch dimension of an output is the one that differs between two inputs and one.
-        pairs = zip(leaves, output_tensors(single), strict=True)
-        dims = "+".join(str(_batch_dim(two, one)) for two, one in pairs)
-        known = replace(self, batch_dims=self.batch_dims or dims)
+        dims = [_batch_dim(two, one) for two, one in zip(leaves, output_tensors(single), strict=True)]
+        if None in dims and not self.batch_dims:
+            number = dims.index(None)
+            raise ModelError(
+                f"an imitation needs outputs with a row for each input; {type(network).__name__} returns "
+                f"{tuple(leaves[number].shape)} as output {number} (from 0) for two inputs: wrap it in a module that "
+                "leaves it out"
+            )
+        known = replace(self, batch_dims=self.batch_dims or "+".join(map(str, dims)))
         return replace(known, outputs_are=self.outputs_are or "+".join(map(kind_of, known.answers(first))))
 
     def answers(self, outputs: Any) -> list[Tensor]:
@@ -203,10 +209,10 @@ def output_tensors(outputs: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
 
 
-def _batch_dim(of_two: Tensor, of_one: Tensor) -> int:
-    """Return the dimension whose size is the number of inputs; 0 if there is none."""
-    dims = [d for d, sizes in enumerate(zip(of_two.shape, of_one.shape, strict=False)) if sizes == (2, 1)]
-    return dims[0] if dims else 0
+def _batch_dim(of_two: Tensor, of_one: Tensor) -> int | None:
+    """Return the dimension whose size is the number of inputs; None if there is none."""
+    sizes = zip(of_two.shape, of_one.shape, strict=False)
+    return next((d for d, (two, one) in enumerate(sizes) if (two, one) == (2, 1)), None)
 
 
 def kind_of(output: Tensor) -> str:

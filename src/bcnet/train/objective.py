@@ -72,7 +72,7 @@ class Objective:
         """Return the losses with their graph."""
         with autocast(self.precision, tensors(self.x)[0].device), explain_batch_errors(self.x):
             outputs = self.learner.forward(self.x, paths)
-        with explain_label_errors(outputs[0], self.y):
+        with explain_label_errors(self.learner.task.main_output(outputs[0]), self.y):
             return self._losses(outputs, paths)
 
     def _losses(self, outputs: Any, paths: Pass) -> list[torch.Tensor]:
