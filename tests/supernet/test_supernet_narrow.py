@@ -128,6 +128,19 @@ def test_inputs_come_in_any_form_with_or_without_targets(model, given):
         assert torch.equal(network.state_dict()[name], tensor)
 
 
+def test_a_data_set_is_read_at_even_distances(model):
+    read = []
+
+    class Large(TensorDataset):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    space = bcnet.trace(model, IMAGES[:2])
+    bcnet.narrow(model, space, (3, 5), calibrate=Large(IMAGES[:1].expand(3000, -1, -1, -1)))
+    assert read == [*range(0, 3000, 3)]
+
+
 class Sum(nn.Module):
     """Adds an input and a second one of integers, which has a default."""
 

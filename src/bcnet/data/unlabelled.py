@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
 
 from bcnet.data.conversion import in_words, name_failures, split_dict
 from bcnet.data.decoding import decode_all, resizing_to
@@ -31,6 +31,7 @@ _BATCH = 64
 _HELD_OUT = 10  # one part of this many scores candidates, another is the test
 _BY_KEYWORD = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 _NUMBERS = "biufc"  # kinds of NumPy dtypes
+_MOST_READ = 1024  # items of a data set, for the statistics of a narrowed network
 _FEWEST = 40  # inputs: four to score candidates and four to test
 PIXELS = {
     "imagenet": IMAGENET,
@@ -172,7 +173,8 @@ def input_loaders(data: Any) -> Loaders | None:
 def input_batches(data: Any, network: nn.Module) -> Iterator[Pytree]:
     """Iterate over batches of network inputs: one tensor or array, a dict of them, or a loader, a data set or a list.
 
-    Of a pair, the second part is left out unless the network takes two inputs.
+    Of a pair, the second part is left out unless the network takes two inputs. Of a data set, at most 1,024 items are
+    read, evenly spaced.
 
     Raises:
         DataError: other data, an item that cannot be read, or a batch that is no tensor or not finite.
@@ -181,7 +183,7 @@ def input_batches(data: Any, network: nn.Module) -> Iterator[Pytree]:
     if isinstance(data, (Tensor, np.ndarray, Mapping)):
         data = [data]
     elif isinstance(data, Dataset) and isinstance(data, Sized):
-        data = DataLoader(data, _BATCH)
+        data = DataLoader(Subset(data, range(0, len(data), -(-len(data) // _MOST_READ) or 1)), _BATCH)
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise DataError(f"{rule}; got {data!r}")
     failure = "batch {} (from 0) cannot be read: {}: fix that item"

@@ -42,8 +42,9 @@ def narrow(
         weights: "important" keeps the channels of the largest magnitude (`by_importance`), in the model's own order,
             "first" the first ones, "fresh" initialises new weights as the model's constructor would.
         calibrate: some hundred network inputs for batch-norm statistics: a tensor or array `(batch, ...)`, a list of
-            them, or a loader or data set of inputs or of pairs, whose targets are not read. The first batch also
-            verifies that moving channels leaves the outputs unchanged.
+            them, or a loader or data set of inputs or of pairs, whose targets are not read. All batches of a loader are
+            read, and at most 1,024 items of a data set, evenly spaced. The first batch also verifies that moving
+            channels leaves the outputs unchanged.
             Without `calibrate`, batch norms keep the statistics of the kept channels, which do not fit a narrower
             network.
         reconstruct: fit the weights of each layer so that its outputs match the original's on the inputs of `calibrate`
