@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bcnet.errors import BCNetError
 
 if TYPE_CHECKING:
+    from bcnet.api.narrow import narrow
     from bcnet.api.outcome import SearchOutcome
     from bcnet.api.search import search
     from bcnet.costs import Arena, Budget, Flash, Latency, Measure, Memory, Size
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
     from bcnet.searchers import Evolution, ModelBased, Searcher, Study
     from bcnet.space import WidthSpace, trace
     from bcnet.stages.base import Stage
-    from bcnet.supernet import Supernet, narrow
+    from bcnet.supernet import Supernet
     from bcnet.tasks import Task
     from bcnet.train import Recipe, SupernetSteps
 
 _HOMES = {
+    "bcnet.api.narrow": ["narrow"],
     "bcnet.api.outcome": ["SearchOutcome"],
     "bcnet.api.search": ["search"],
     "bcnet.costs": ["Arena", "Budget", "Flash", "Latency", "Measure", "Memory", "Size"],
@@ -53,7 +55,7 @@ _HOMES = {
     "bcnet.searchers": ["Evolution", "ModelBased", "Searcher", "Study"],
     "bcnet.space": ["WidthSpace", "trace"],
     "bcnet.stages.base": ["Stage"],
-    "bcnet.supernet": ["Supernet", "narrow"],
+    "bcnet.supernet": ["Supernet"],
     "bcnet.tasks": ["Task"],
     "bcnet.train": ["Recipe", "SupernetSteps"],
 }

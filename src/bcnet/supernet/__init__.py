@@ -5,7 +5,6 @@ from bcnet.supernet.architecture import describe, rebuild
 from bcnet.supernet.build import build
 from bcnet.supernet.calibration import recalibrate
 from bcnet.supernet.importance import Order, both_ends, by_importance, reorder
-from bcnet.supernet.narrow import narrow
 from bcnet.supernet.reconstruction import reconstruct
 from bcnet.supernet.supernet import Supernet
 
@@ -17,7 +16,6 @@ __all__ = [
     "build",
     "by_importance",
     "describe",
-    "narrow",
     "rebuild",
     "recalibrate",
     "reconstruct",

@@ -276,7 +276,7 @@ def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
         return f"key {key!r} is required, and missing"
     error = fault.get("ctx", {}).get("error")
     if isinstance(error, RecipeError):  # of a section, which has described its own faults
-        return f"{key}: {str(error).removeprefix(f'{key}: ')}"
+        return f"{key}: {str(error).removeprefix(f'{key}: ')}" if parts else str(error)
     expected = _rule_of(fault)
     if fault["type"] == "value_error" and not fault["loc"]:
         return expected  # a fault of several keys, which the message names
