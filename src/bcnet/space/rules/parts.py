@@ -112,7 +112,9 @@ def _split_axis(p: Propagation, node: Any, x: Labels, parts: Any) -> tuple[Label
 
 
 @rule("narrow")
-def _narrow(p: Propagation, node: Any, x: Labels, dim: int, start: int, length: int) -> Labels:
+def _narrow(p: Propagation, node: Any, x: Labels, dim: int, start: Any, length: int) -> Any:
+    if not isinstance(start, int):
+        return unknown(p, node, [x])
     first = start % x.shape[dim]
     part: Labels = _slice(p, node, x, dim, first, first + length)
     return part

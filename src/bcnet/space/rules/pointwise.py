@@ -170,16 +170,16 @@ def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: An
     "aminmax",
     "mode",
     "kthvalue",
-    "quantile",
-    "nanquantile",
 )
 def _reduce(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     value = node.meta["val"]
     named = options.get(
         "dim", next((r for r in rest if isinstance(r, (int, list, tuple)) and not isinstance(r, bool)), None)
     )
-    if operator_of(node) in ("norm", "linalg_vector_norm", "kthvalue", "quantile", "nanquantile"):
-        named = options.get("dim", rest[1] if len(rest) > 1 else None)
+    last = -1 if operator_of(node) in ("kthvalue", "mode") else None  # the dimension where none is named
+    named = last if named is None else named
+    if operator_of(node) in ("norm", "linalg_vector_norm", "kthvalue"):
+        named = options.get("dim", rest[1] if len(rest) > 1 else last)
     if str(node.target) == "aten.max.other" or any(isinstance(r, Labels) for r in rest):
         return broadcast(p, node, x, *rest)
     reduced = {axis % len(x.shape) for axis in axes_of(x, named)}
@@ -190,3 +190,14 @@ def _reduce(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) ->
     if isinstance(value, (tuple, list)):
         return tuple(Labels(tuple(v.shape), dims) for v in value)
     return Labels(tuple(value.shape), dims)
+
+
+@rule("quantile", "nanquantile")
+def _quantile(
+    p: Propagation, node: Any, x: Labels, shares: Any, dim: int | None = None, keepdim: bool = False, **options: Any
+) -> Labels:
+    """Handle one quantile along a dimension, or several, which come first."""
+    reduced = {axis % len(x.shape) for axis in axes_of(x, dim)}
+    kept = [None if d in reduced else label for d, label in enumerate(x.dims) if keepdim or d not in reduced]
+    several = isinstance(shares, Labels) and len(shares.shape) == 1
+    return Labels(out_shape(node), (None, *kept) if several else tuple(kept))

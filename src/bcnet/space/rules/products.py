@@ -38,7 +38,9 @@ def _matmul_letters(first: int, second: int) -> str:
 
 
 @rule("inner")
-def _inner(p: Propagation, node: Any, a: Labels, b: Labels) -> Labels:
+def _inner(p: Propagation, node: Any, a: Labels, b: Labels) -> Any:
+    if not a.shape or not b.shape:
+        return broadcast(p, node, a, b)
     first, second = _ALPHABET[: len(a.shape) - 1], _ALPHABET[-len(b.shape) :][1:]
     return _contract(p, node, f"{first}z,{second}z->{first}{second}", a, b)
 
