@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 Pytree = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Some = TypeVar("Some", bound=Pytree)
@@ -101,7 +101,8 @@ def contiguous(tree: Some) -> Some:
 def as_float(tree: Some, network: nn.Module) -> Some:
     """Return the tree on the network's device, with floating-point tensors in the dtype of its parameters."""
     floats = next((p for p in network.parameters() if p.is_floating_point()), torch.empty(0))
-    return map_tensors(lambda t: t.to(floats) if t.is_floating_point() else t.to(floats.device), tree)
+    moved: Some = tree_map_only(Tensor, lambda t: t.to(floats) if t.is_floating_point() else t.to(floats.device), tree)
+    return moved
 
 
 def call_model(network: Callable[..., Any], inputs: Any) -> Any:

@@ -164,6 +164,25 @@ def test_a_second_input_of_integers_is_no_target():
     torch.testing.assert_close(network.norm.running_mean, mean)
 
 
+class OfList(Sum):
+    """Takes its two inputs in one list."""
+
+    def forward(self, both):
+        return super().forward(*both)
+
+
+def test_an_input_may_be_a_list():
+    torch.manual_seed(0)
+    model = OfList().eval()
+    space = bcnet.trace(model, ([IMAGES[:2], LABELS[:2]],))
+    network = bcnet.narrow(model, space, (4,), calibrate=[([IMAGES, LABELS],)])
+    with torch.no_grad():
+        mean = network.conv(IMAGES + LABELS[:, None, None, None]).mean((0, 2, 3))
+    torch.testing.assert_close(network.norm.running_mean, mean)
+    with pytest.raises(DataError, match=r"fails on batch 0 \(from 0\), \(16, 8, 8\) float32 and \(16,\) int64"):
+        bcnet.narrow(model, space, (4,), calibrate=[([IMAGES[:, 0], LABELS],)])
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -44,9 +44,8 @@ def narrow(
         calibrate: some hundred network inputs for batch-norm statistics: a tensor or array `(batch, ...)`, a list of
             them, or a loader or data set of inputs or of pairs, whose targets are not read. All batches of a loader are
             read, and at most 1,024 items of a data set, evenly spaced. The first batch also verifies that moving
-            channels leaves the outputs unchanged.
-            Without `calibrate`, batch norms keep the statistics of the kept channels, which do not fit a narrower
-            network.
+            channels leaves the outputs unchanged. Without `calibrate`, batch norms keep the statistics of the kept
+            channels, which do not fit a narrower network.
         reconstruct: fit the weights of each layer so that its outputs match the original's on the inputs of `calibrate`
             (`bcnet.supernet.reconstruct`), instead of recomputing statistics. Both networks run on all inputs once per
             layer.
@@ -77,10 +76,10 @@ def narrow(
     first = next(batches, None)
     every = chain(() if first is None else (first,), batches)
     source = copy.deepcopy(model)
-    if first is not None:
-        with torch.no_grad():
-            run_batch(copy.deepcopy(model).eval(), first, 0)
     if weights == "important":
+        if first is not None:  # `reorder` takes it as fitting; the later steps check every batch themselves
+            with torch.no_grad():
+                run_batch(copy.deepcopy(model).eval(), first, 0)
         # Kept channels stay in the model's own order: code that couples neighbours (a convolution along the channels)
         # meets them as before, and the full widths give the model itself.
         ranked = zip(by_importance(model, space), widths, strict=True)

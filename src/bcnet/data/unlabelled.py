@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
 
 from bcnet.data.conversion import in_words, name_failures, split_dict
@@ -25,7 +25,7 @@ from bcnet.data.loaders import Loaders, loaders_of
 from bcnet.data.sounds import Framing, files_of_sounds, read_frames
 from bcnet.data.splits import TRAINING_NAMES
 from bcnet.errors import DataError
-from bcnet.pytree import Pytree, concat_batches, count, map_tensors, slice_batch, tensors
+from bcnet.pytree import Pytree, concat_batches, count, map_tensors, slice_batch
 
 _BATCH = 64
 _HELD_OUT = 10  # one part of this many scores candidates, another is the test
@@ -189,11 +189,12 @@ def input_batches(data: Any, network: nn.Module) -> Iterator[Pytree]:
     failure = "batch {} (from 0) cannot be read: {}: fix that item"
     for number, batch in enumerate(name_failures(iter(data), failure.format)):
         inputs = tree_map_only(np.ndarray, _tensor_of, _without_targets(batch, network))
-        for part in tensors(inputs):
-            if not isinstance(part, Tensor):
-                raise DataError(f"{rule}; got {type(part).__name__} in batch {number} (from 0): convert it to a tensor")
-            if not part.isfinite().all():
-                raise DataError(f"inputs must be finite; got NaN or infinity in batch {number} (from 0): leave it out")
+        leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+        if not leaves:
+            got = type(next(iter(tree_leaves(inputs)), inputs)).__name__
+            raise DataError(f"{rule}; got {got} in batch {number} (from 0): convert it to a tensor")
+        if not all(bool(leaf.isfinite().all()) for leaf in leaves):
+            raise DataError(f"inputs must be finite; got NaN or infinity in batch {number} (from 0): leave it out")
         yield inputs
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves
 
 from bcnet.errors import DataError, last_line
-from bcnet.pytree import Pytree, call_model, tensors
+from bcnet.pytree import Pytree, call_model
 from bcnet.supernet.supernet import needs_statistics
 
 
@@ -45,7 +46,8 @@ def run_batch(network: nn.Module, batch: Pytree, number: int) -> None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        shapes = " and ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors(batch))
+        given = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+        shapes = " and ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in given)
         raise DataError(
             f"batches must be inputs of the network, prepared as for training; it fails on batch {number} (from 0), "
             f"{shapes.replace('torch.', '')}: {last_line(error)}"

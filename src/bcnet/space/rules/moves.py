@@ -12,7 +12,7 @@ from bcnet.space.labels import Labels, Propagation
 from bcnet.space.rules.parts import BY_NUMBER
 from bcnet.space.rules.pointwise import broadcast
 from bcnet.space.rules.table import operator_of, out_shape, rule, unknown
-from bcnet.space.symbols import Dim
+from bcnet.space.symbols import Dim, Reason
 
 
 @rule("cumsum", "cumprod", "cumsum_", "cumprod_", "cummax", "cummin", "logcumsumexp", "flip", "sort", "argsort")
@@ -95,12 +95,16 @@ def _index(p: Propagation, node: Any, x: Labels, indices: Sequence[Any]) -> Any:
     return _pick(p, node, x, given[0][0], out_shape(node))
 
 
+def _reason_of_numbers(p: Propagation) -> Reason:
+    return p.reason("channels picked by number: the model's code may count on these", BY_NUMBER)
+
+
 def _pick(p: Propagation, node: Any, x: Labels, axis: int, shape: tuple[int, ...]) -> Labels:
     """Select elements along a dimension: channels there are pinned, other dimensions keep their labels.
 
     Further dimensions of the result hold no channels.
     """
-    p.fix(x.dims[axis], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
+    p.fix(x.dims[axis], _reason_of_numbers(p))
     kept = [None if d == axis % len(x.shape) else dim for d, dim in enumerate(x.dims)]
     return Labels(shape, (*kept, *(None for _ in shape[len(kept) :])))
 
@@ -116,7 +120,7 @@ def _diff(p: Propagation, node: Any, x: Labels, n: int = 1, dim: int = -1, *rest
 def _diagonal(p: Propagation, node: Any, x: Labels, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Labels:
     gone = {dim1 % len(x.shape), dim2 % len(x.shape)}
     for axis in gone:
-        p.fix(x.dims[axis], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
+        p.fix(x.dims[axis], _reason_of_numbers(p))
     return Labels(out_shape(node), (*(dim for d, dim in enumerate(x.dims) if d not in gone), None))
 
 
@@ -125,7 +129,7 @@ def _diag_embed(p: Propagation, node: Any, x: Labels, offset: int = 0, dim1: int
     rank = len(x.shape) + 1
     if {dim1 % rank, dim2 % rank} != {rank - 2, rank - 1}:
         return unknown(p, node, [x])
-    p.fix(x.dims[-1], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
+    p.fix(x.dims[-1], _reason_of_numbers(p))
     return Labels(out_shape(node), (*x.dims[:-1], None, None))
 
 
@@ -161,7 +165,7 @@ def _at_numbers(p: Propagation, node: Any, axis: int, x: Labels, *given: Labels)
     """Tie the dimensions of tensors of equal rank, except `axis`, along which channels are pinned."""
     shape = out_shape(node)
     axis %= len(shape)
-    reason = p.reason("channels picked by number: the model's code may count on these", BY_NUMBER)
+    reason = _reason_of_numbers(p)
     dims: list[Dim | None] = []
     for d, size in enumerate(shape):
         met = [tensor.dims[d] for tensor in (x, *given) if tensor.shape[d] == size]
